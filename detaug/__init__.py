@@ -1,6 +1,6 @@
 """Deterministic, crash-proof, fast data augmentation for 3-D medical images.
 
-`DeterministicAugmenter` replaces batchgenerators' NonDetMultiThreadedAugmenter: the same seed gives
+`DeterministicAugmenter` replaces batchgenerators' NonDetMultiThreadedAugmenter. The same seed gives
 the same batches, in the same order, for any number and timing of worker processes.
 """
 
@@ -48,7 +48,7 @@ __all__ = [
     "verify",
 ]
 
-# Loaded on first use: torch takes seconds to import, and neither `detaug --help` nor the engine's
+# Imported on first use: torch takes seconds to import, and neither `detaug --help` nor the engine's
 # helper process needs it.
 __getattr__, __dir__ = lazily(
     __name__,

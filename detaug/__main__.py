@@ -1,4 +1,4 @@
-"""`python -m detaug`: the command line, where no script `detaug` is on the PATH."""
+"""`python -m detaug`: the command line, if the script `detaug` is not on the PATH."""
 
 from detaug.tools.cli import main
 

@@ -1,13 +1,12 @@
-"""batchgenerators' three augmenters, by their names and with their signatures; the batches are
-detaug's.
+"""batchgenerators' three augmenters, with their names and signatures, and detaug's batches.
 
-One import changes::
+A program changes one import::
 
     from detaug.batchgenerators import NonDetMultiThreadedAugmenter
 
-Each class is a `detaug.DeterministicAugmenter` and a subclass of the class that it stands for, so
-that ``isinstance`` holds. Nothing of batchgenerators' own machinery runs: its constructors are not
-called.
+Each class is a `detaug.DeterministicAugmenter` and a subclass of the class that it replaces, so
+that ``isinstance`` holds. batchgenerators' constructors are not called, and none of its processes,
+threads and queues exist.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from detaug.pipeline.sources.base import is_batchgenerators
 
 __all__ = ["MultiThreadedAugmenter", "NonDetMultiThreadedAugmenter", "SingleThreadedAugmenter"]
 
-#: Attributes of batchgenerators' augmenters that are their queues, processes and threads.
+#: Attributes of batchgenerators' augmenters that hold their queues, processes and threads.
 _MACHINERY = frozenset(
     {
         "_end_ctr",
@@ -43,36 +42,38 @@ _MACHINERY = frozenset(
 )
 
 
-class _Face(DeterministicAugmenter[Batch]):
-    """What the three have in common."""
+class _BatchgeneratorsAugmenter(DeterministicAugmenter[Batch]):
+    """The common base of the three augmenters."""
 
     def __getattr__(self, name: str) -> NoReturn:
-        kind = type(self).__name__
+        class_name = type(self).__name__
         if name in _MACHINERY:
             raise AttributeError(
-                f"{kind} of detaug has no {name}: its queues, processes and threads are not "
-                "batchgenerators'. aug.stats() "
-                "says what its workers did, and aug._finish() ends them",
+                f"{class_name} of detaug has no {name}: its queues, processes and threads are not "
+                "batchgenerators'. aug.stats() says what its workers did, and aug._finish() ends "
+                "them",
                 name=name,
                 obj=self,
             )
-        raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=self)
+        raise AttributeError(
+            f"{class_name!r} object has no attribute {name!r}", name=name, obj=self
+        )
 
     def __del__(self) -> None:
-        """Do nothing, also after a constructor that failed: workers end with the augmenter by
-        themselves.
+        """Do nothing; a finalizer ends the workers.
+
+        batchgenerators' method would use attributes that do not exist.
         """
 
 
 class NonDetMultiThreadedAugmenter(
-    _Face[Batch],
+    _BatchgeneratorsAugmenter[Batch],
     stock_nondet.NonDetMultiThreadedAugmenter,  # type: ignore[misc]
 ):
     """batchgenerators' NonDetMultiThreadedAugmenter with seeded, ordered, crash-proof batches.
 
     It takes the arguments of `detaug.DeterministicAugmenter`, which begin with batchgenerators'
-    own. The loader is to have no end; there are epochs only where `batches_per_epoch` sets their
-    length.
+    own. The loader must not end. There are epochs only if you pass `batches_per_epoch`.
 
     Raises:
         ValueError: the loader is a batchgenerators DataLoader without ``infinite=True``.
@@ -88,9 +89,8 @@ class NonDetMultiThreadedAugmenter(
         if is_batchgenerators(loader, "DataLoader") and not loader.infinite:
             raise ValueError(
                 "NonDetMultiThreadedAugmenter takes loaders without an end, and "
-                f"{type(loader).__name__} has infinite=False: "
-                "pass infinite=True, or use MultiThreadedAugmenter, which goes through the data "
-                "once an epoch"
+                f"{type(loader).__name__} has infinite=False: pass infinite=True, or use "
+                "MultiThreadedAugmenter, which goes through the data once an epoch"
             )
         super()._inspect_pipeline()
 
@@ -99,7 +99,7 @@ class NonDetMultiThreadedAugmenter(
 
         Raises:
             RuntimeError: the loader has ended.
-            StopIteration: `batches_per_epoch` was passed, and the epoch is over.
+            StopIteration: `batches_per_epoch` was passed, and the epoch has ended.
         """
         try:
             return super().__next__()
@@ -108,23 +108,23 @@ class NonDetMultiThreadedAugmenter(
                 raise
             raise RuntimeError(
                 "the loader has ended, and NonDetMultiThreadedAugmenter takes loaders without an "
-                "end: use "
-                "MultiThreadedAugmenter, whose for loop runs once through the data, or pass "
-                "batches_per_epoch=..."
+                "end: use MultiThreadedAugmenter, whose for loop runs once through the data, or "
+                "pass batches_per_epoch=..."
             ) from None
 
 
 class MultiThreadedAugmenter(
-    _Face[Batch],
+    _BatchgeneratorsAugmenter[Batch],
     stock_multi.MultiThreadedAugmenter,  # type: ignore[misc]
 ):
     """batchgenerators' MultiThreadedAugmenter with seeded, crash-proof batches.
 
     Args:
-        data_loader, transform, num_processes, seeds, pin_memory, wait_time: as for
+        data_loader, transform, num_processes, seeds, pin_memory, wait_time: as in
             `detaug.DeterministicAugmenter`.
-        num_cached_per_queue: batches kept ready for each process, beyond the one it works on.
-        timeout: accepted for compatibility; for batches that stall, pass
+        num_cached_per_queue: number of batches kept ready for each process, in addition to the one
+            that it works on.
+        timeout: ignored; accepted for compatibility. To limit the time of a batch, pass
             ``executor=LocalProcesses(stall_timeout=seconds)``.
         **options: further arguments of `detaug.DeterministicAugmenter`.
     """
@@ -160,7 +160,7 @@ class MultiThreadedAugmenter(
 
     @property
     def num_cached_per_queue(self) -> int:
-        """Batches kept ready for each process, beyond the one it works on."""
+        """The number of batches kept ready for each process, in addition to the one it works on."""
         return self._num_cached_per_queue
 
     @num_cached_per_queue.setter
@@ -170,7 +170,7 @@ class MultiThreadedAugmenter(
 
     @property
     def num_cached(self) -> int:
-        """Batches kept ready for all processes."""
+        """The number of batches kept ready for all processes together."""
         return self._num_cached_per_queue * self.num_processes
 
     @num_cached.setter
@@ -182,14 +182,15 @@ class MultiThreadedAugmenter(
 
 
 class SingleThreadedAugmenter(
-    _Face[Batch],
+    _BatchgeneratorsAugmenter[Batch],
     stock_single.SingleThreadedAugmenter,  # type: ignore[misc]
 ):
-    """batchgenerators' SingleThreadedAugmenter with seeded batches: this process makes each when it
-    is asked for.
+    """batchgenerators' SingleThreadedAugmenter with seeded batches.
+
+    This process makes each batch when it is requested.
 
     Args:
-        data_loader, transform: as for `detaug.DeterministicAugmenter`.
+        data_loader, transform: as in `detaug.DeterministicAugmenter`.
         **options: further arguments of `detaug.DeterministicAugmenter`.
     """
 

@@ -1,4 +1,4 @@
-"""The errors that detaug raises, and their attributes."""
+"""The exceptions that detaug raises, and their attributes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Any
 
 
 class BatchError(RuntimeError):
-    """A loader or transform failed while it made one batch.
+    """The failure of a loader or transform on one batch.
 
-    The raised object is an instance of this class *and*, where Python allows it, of the class of
-    the original exception, so that ``except ValueError`` around a training loop still works. Where
-    Python does not allow it, the original exception is ``__cause__``.
+    The object is an instance of this class *and*, if Python allows it, of the original exception's
+    class, so that ``except ValueError`` around a training loop still works. If Python does not
+    allow it, the original exception is ``__cause__``.
 
     Attributes:
-        epoch, step, stream: which batch failed.
-        indices: of a data set, the items of that batch; the one that failed, where one did. Else
-            empty.
-        original: the original exception, if it could be sent.
+        epoch, step, stream: of the batch.
+        indices: the items of a data set in that batch, or the one item that failed; empty for other
+            loaders.
+        original: the original exception; None if it could not be sent from the worker.
         worker_traceback: the traceback as text, from the process in which it happened.
     """
 
@@ -28,40 +28,40 @@ class BatchError(RuntimeError):
     worker_traceback: str = ""
 
     def __str__(self) -> str:
-        # Some classes (KeyError, OSError) print their arguments in their own way; the message is to
-        # be read as it is.
-        return str(self.args[0]) if self.args else ""
+        # Not by super(): KeyError and OSError, with which this class is combined, would change the
+        # message.
+        if not self.args:
+            return ""
+        return str(self.args[0])
 
     def __reduce__(self) -> Any:
         # Without the original's class, which another process may not have.
-        kind = WorkerDied if isinstance(self, WorkerDied) else BatchError
-        return (
-            kind,
-            self.args,
-            {name: value for name, value in vars(self).items() if name in _CARRIED},
-        )
+        error_class = WorkerDied if isinstance(self, WorkerDied) else BatchError
+        attributes = {name: value for name, value in vars(self).items() if name in _PICKLED}
+        return error_class, self.args, attributes
 
 
-_CARRIED = ("epoch", "step", "stream", "indices", "worker_traceback", "exitcode")
+#: Attributes of a `BatchError` that are pickled; the original exception is not.
+_PICKLED = ("epoch", "step", "stream", "indices", "worker_traceback", "exitcode")
 
 
 class WorkerDied(BatchError):
-    """The same batch killed its worker process again and again.
+    """The failure of a batch that killed its worker process again and again.
 
     Attributes:
-        exitcode: the last exit code; minus the signal's number where a signal ended the process;
-            None of an actor of a cluster, which leaves none.
+        exitcode: the last exit code, or minus the number of the signal that ended the process; None
+            for an actor of a cluster, which has no exit code.
     """
 
     exitcode: int | None = 0
 
 
 class ReproducibilityError(RuntimeError):
-    """A batch was made a second time, from a pristine copy of the pipeline, and differs.
+    """The difference between a batch and its second making from a pristine copy of the pipeline.
 
     Attributes:
-        epoch, step: which batch.
-        keys: in which of its keys.
+        epoch, step: of the batch.
+        keys: the keys of the batch whose values differ.
     """
 
     epoch: int = -1
@@ -70,47 +70,49 @@ class ReproducibilityError(RuntimeError):
 
 
 class UnusableError(ValueError):
-    """What was handed in (a pipeline, a ledger, a training ...) cannot be used here; the message
-    says why, in one line.
+    """The refusal of a user's pipeline, ledger or training; the message is one line.
 
     Attributes:
-        details: what a command prints before the message; mostly nothing.
+        details: text that a command prints before the message; empty for most errors.
     """
 
     details: str = ""
 
 
 class NotInstalled(ModuleNotFoundError):
-    """An extra of detaug's is not installed; the message says how to install it."""
+    """A missing extra of detaug; the message says how to install it."""
 
 
 class StateMismatch(ValueError):
-    """A state dict belongs to another pipeline, seed, seed scheme, numerics version or stream
-    count.
-    """
+    """A state dict of another pipeline, seed, seed scheme, numerics version or stream count."""
 
 
 def batch_error(original: BaseException | None, message: str) -> BatchError:
-    """A `BatchError` that is also an instance of the original exception's class, where the two can
-    be combined.
+    """Return a `BatchError` that, if possible, is also an instance of the original's class.
 
-    It shows the original's attributes (``errno``, ``filename``, the user's own), but prints
+    It has the original's attributes (``errno``, ``filename``, the user's own), and prints
     `message`.
     """
-    kind = type(original)
+    original_class = type(original)
     if not isinstance(original, Exception) or isinstance(original, BatchError):
         return BatchError(message)
     try:
+        namespace: dict[str, Any] = {}
         # Built-in exceptions keep attributes outside ``__dict__``.
-        own = {name: getattr(original, name, None) for name in {*dir(kind)} - {*dir(BatchError)}}
-        ours = {name: vars(BatchError)[name] for name in ("__module__", "__str__", "__reduce__")}
-        combined: Any = type("BatchError", (kind, BatchError), {**own, **ours, "__init__": _init})
-        made: BatchError = combined(message)
-    except Exception:  # exotic metaclasses, layouts and __new__ signatures cannot be combined
+        for name in {*dir(original_class)} - {*dir(BatchError)}:
+            namespace[name] = getattr(original, name, None)
+        for name in ("__module__", "__str__", "__reduce__"):
+            namespace[name] = vars(BatchError)[name]
+        namespace["__init__"] = _set_args
+        combined_class: Any = type("BatchError", (original_class, BatchError), namespace)
+        error: BatchError = combined_class(message)
+    except Exception:
+        # Some metaclasses, memory layouts and signatures of __new__ cannot be combined.
         return BatchError(message)
-    made.__dict__.update(vars(original))
-    return made
+    error.__dict__.update(vars(original))
+    return error
 
 
-def _init(self: BaseException, *args: Any) -> None:
+def _set_args(self: BaseException, *args: Any) -> None:
+    """Replace the original class's ``__init__``, whose parameters are not known."""
     self.args = args

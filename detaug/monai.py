@@ -20,21 +20,19 @@ __all__ = ["Wrap"]
 
 
 class Wrap(Randomizable, MapTransform):
-    """A transform of detaug's as a MONAI transform of dicts.
+    """A transform of detaug as a MONAI transform of dicts.
 
-    It draws by MONAI's protocol: the Generator's seed comes from ``self.R``, which
-    `set_random_state`, `set_determinism` and MONAI's DataLoader seed, and detaug's augmenters as
-    well.
+    It follows MONAI's protocol for random numbers: the Generator's seed is drawn from ``self.R``.
+    `set_random_state`, `set_determinism`, MONAI's DataLoader and detaug's augmenters seed that.
 
     Args:
-        transform: of `detaug.transforms`, of one sample.
-        keys: the dict's keys that are transformed together, and their roles: ``{"image": "image",
-            "label": "segmentation"}``. Items are ``(C, X, Y[, Z])``; MetaTensors, tensors and
-            arrays come out as they came in, with their dtype, but for images of integers, which
-            become float32. The meta data are the item's own. Where there are MetaTensors,
-            `SpatialTransform` turns in millimetres, and their affines follow crops (as in
-            `detaug.torchio.Wrap`).
-        allow_missing_keys: items without some of the keys are taken.
+        transform: one of `detaug.transforms` that takes a single sample.
+        keys: the dict's keys that are transformed together, with their roles: ``{"image": "image",
+            "label": "segmentation"}``. Items are MetaTensors, tensors or arrays ``(C, X, Y[, Z])``.
+            Results have the item's type, dtype and meta data, but images of integers become
+            float32. If there are MetaTensors, `SpatialTransform` works in millimetres, and affines
+            follow crops (as in `detaug.torchio.Wrap`).
+        allow_missing_keys: accept dicts without some of the keys.
     """
 
     def __init__(
@@ -45,38 +43,43 @@ class Wrap(Randomizable, MapTransform):
         self.transform = transform
 
     def randomize(self, data: Any = None) -> None:
-        """Make the next call's Generator, from 128 drawn bits."""
-        self._generator = make_generator(
-            np.random.SeedSequence(self.R.randint(0, 2**32, 4, np.uint32).tolist())
-        )
+        """Make the next call's Generator from 128 drawn bits."""
+        words = self.R.randint(0, 2**32, 4, np.uint32).tolist()
+        self._generator = make_generator(np.random.SeedSequence(words))
 
     def __call__(self, data: Mapping[Any, Any]) -> dict[Any, Any]:
         self.randomize()
-        names = list(self.key_iterator(data))
-        roles = {name: self.roles[name] for name in names}
-        arrays = with_float_images({name: _plain(data[name]) for name in names}, roles)
-        grid = _common_grid({name: data[name] for name in names})
-        result, new_grid = call_on_grid(self.transform, arrays, roles, self._generator, grid)
+        items = {name: data[name] for name in self.key_iterator(data)}
+        roles = {name: self.roles[name] for name in items}
+        arrays = with_float_images({name: _plain(item) for name, item in items.items()}, roles)
+        grid = _common_grid(items)
+        transformed, new_grid = call_on_grid(self.transform, arrays, roles, self._generator, grid)
         if new_grid == grid:
+            # Affines that need not change keep all of their digits.
             new_grid = None
-        return {**data, **{name: _as_given(result[name], data[name], new_grid) for name in names}}
+        result = dict(data)
+        for name, item in items.items():
+            result[name] = _like_item(transformed[name], item, new_grid)
+        return result
 
 
 def _plain(item: Any) -> Any:
-    return item.as_tensor() if isinstance(item, MetaTensor) else item
+    """Return a MetaTensor as a plain tensor, and any other item unchanged."""
+    if isinstance(item, MetaTensor):
+        return item.as_tensor()
+    return item
 
 
 def _common_grid(items: Mapping[str, Any]) -> VoxelGrid | None:
-    """Return the grid of the MetaTensors among some items, None without any.
+    """Return the voxel grid of the first MetaTensor among some items; None if there is none.
 
     Raises:
         ValueError: two of them have different spacings.
     """
-    grids = {
-        name: grid_of_affine(item.affine, item.ndim - 1)
-        for name, item in items.items()
-        if isinstance(item, MetaTensor)
-    }
+    grids: dict[str, VoxelGrid] = {}
+    for name, item in items.items():
+        if isinstance(item, MetaTensor):
+            grids[name] = grid_of_affine(item.affine, item.ndim - 1)
     if not grids:
         return None
     first, reference = next(iter(grids.items()))
@@ -90,11 +93,13 @@ def _common_grid(items: Mapping[str, Any]) -> VoxelGrid | None:
     return reference
 
 
-def _as_given(result: Any, item: Any, grid: VoxelGrid | None) -> Any:
-    """Return a result as a MetaTensor where the item was one.
+def _like_item(result: Any, item: Any, grid: VoxelGrid | None) -> Any:
+    """Return a result as a MetaTensor if the item was one.
 
     Args:
-        grid: where the result's voxels lie, if that has changed.
+        result: a transformed tensor or array.
+        item: the item before the transform.
+        grid: the voxel grid of the result; None: the item's.
     """
     if not isinstance(item, MetaTensor):
         return result

@@ -20,24 +20,23 @@ __all__ = ["Wrap"]
 
 
 class Wrap(TorchIOTransform):
-    """A transform of detaug's as a TorchIO transform: takes and gives whatever these do.
+    """A transform of detaug as a TorchIO transform, for all inputs that TorchIO accepts.
 
-    The Generator's seed is drawn from torch's global generator, as all of TorchIO's random numbers
-    are.
+    The Generator's seed is drawn from torch's global generator, like all random numbers of TorchIO.
 
-    `SpatialTransform` turns, shears, scales and shifts in millimetres, as TorchIO does, along the
-    array's axes, and leaves an axis of one voxel as it is, so that a 2-D image (C, X, Y, 1) stays
-    in its plane. Affines follow crops, quarter turns and exchanged axes: a voxel that is still
-    there keeps its place in space. What is turned, scaled or mirrored is the body, not the grid of
-    voxels, as in TorchIO.
+    `SpatialTransform` rotates, shears, scales and shifts in millimetres, as TorchIO does, along the
+    array's axes. It does not change an axis of one voxel, so that a 2-D image (C, X, Y, 1) stays in
+    its plane. Affines follow crops, quarter turns and exchanged axes: every voxel that remains
+    keeps its position in space. Rotations, scalings and mirrorings move the body and not the voxel
+    grid, as in TorchIO.
 
     Args:
-        transform: of `detaug.transforms`, of one sample. A subject's ScalarImages are its images,
-            and its LabelMaps the segmentation; all have one spatial shape and one spacing. Dtypes
-            and paths stay as they are, but ScalarImages of integers become float32.
-        seed: four 32-bit words; None: drawn for each call. Subjects' histories have them, so that a
-            call can be repeated.
-        options: ``p``, ``include``, ``exclude`` ... of all TorchIO transforms.
+        transform: one of `detaug.transforms` that takes a single sample. A subject's ScalarImages
+            are images, its LabelMaps segmentations. All must have the same spatial shape and
+            spacing. Dtypes and paths do not change, but ScalarImages of integers become float32.
+        seed: four 32-bit words; None: drawn for each call. A subject's history contains the words,
+            so that the call can be repeated.
+        **options: ``p``, ``include``, ``exclude`` and others, as for all TorchIO transforms.
     """
 
     def __init__(self, transform: Transform, seed: list[int] | None = None, **options: Any) -> None:
@@ -47,13 +46,12 @@ class Wrap(TorchIOTransform):
         self.args_names = ["transform", "seed"]
 
     def apply_transform(self, subject: Subject) -> Subject:
+        """Transform a subject in place, and return it. TorchIO calls this method."""
         words = self.seed or torch.randint(2**32, (4,)).tolist()
-        chosen = {"include": self.include, "exclude": self.exclude}
-        images = subject.get_images_dict(intensity_only=False, **chosen)
-        roles = {
-            name: "segmentation" if isinstance(image, LabelMap) else "image"
-            for name, image in images.items()
-        }
+        images = subject.get_images_dict(
+            intensity_only=False, include=self.include, exclude=self.exclude
+        )
+        roles = {name: _role_of(image) for name, image in images.items()}
         arrays = with_float_images({name: image.data for name, image in images.items()}, roles)
         grid = _common_grid(images)
         generator = make_generator(np.random.SeedSequence(words))
@@ -62,15 +60,23 @@ class Wrap(TorchIOTransform):
             image.set_data(result[name])
             if new_grid is not None and new_grid != grid:
                 image.affine = affine_of_grid(image.affine, new_grid)
-        self._last = words
+        self._last_seed = words
         return subject
 
     def _get_reproducing_arguments(self) -> dict[str, Any]:
-        return {**super()._get_reproducing_arguments(), "seed": self._last}  # type: ignore[no-untyped-call]
+        arguments = super()._get_reproducing_arguments()  # type: ignore[no-untyped-call]
+        return {**arguments, "seed": self._last_seed}
+
+
+def _role_of(image: Image) -> str:
+    """Return the role of a subject's image in the transforms of detaug."""
+    if isinstance(image, LabelMap):
+        return "segmentation"
+    return "image"
 
 
 def _common_grid(images: Mapping[str, Image]) -> VoxelGrid | None:
-    """Return the grid of some images, None without any.
+    """Return the voxel grid of the first of some images; None if there are none.
 
     Raises:
         ValueError: two of them have different spacings.

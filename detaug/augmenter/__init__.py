@@ -1,1 +1,1 @@
-"""What a user holds: `DeterministicAugmenter` and `DataLoader`, their arguments and state dicts."""
+"""The objects that users hold: `DeterministicAugmenter` and `DataLoader`, and their state dicts."""

@@ -1,19 +1,17 @@
-"""Samplers, data sets and collation that other libraries take out of a loader, and what they may do
-with them.
+"""Samplers, data sets and collation that other libraries read off a loader to make another one.
 
-A library that makes another torch DataLoader out of a loader's attributes shards, skips and resumes
-by what its batch sampler yields. Here that is a list of `SampleKey`: integers, each of which also
-says of which batch it is which sample.
+Such a library shards, skips and resumes by the entries that the batch sampler yields. Here an entry
+is a list of `SampleKey`: integers that also name their batch, and the sample within it.
 
     Batches, EpochSampler   yield lists of keys, of all ranks, in the order of the epoch
               │
     DatasetView             __getitems__(keys): the batch that holds them, or parts of several
               │
-    Collate                 passes such a batch on as it is; anything else was made by somebody
-    else, and is an error
+    Collate                 returns such a batch unchanged; refuses samples that were fetched
+                            in any other order
 
-So the batches of a loader that was rebuilt are those of the loader itself, byte for byte, in
-whatever order, share or part they are asked for.
+So a rebuilt loader has the batches of the loader itself, byte for byte, in whatever order, share or
+part they are requested.
 """
 
 from __future__ import annotations
@@ -36,41 +34,42 @@ from detaug.augmenter.passes import Epochs
 
 
 class SampleKey(int):
-    """A sample's index in its data set, which also says where in an epoch it is.
+    """A sample's index in its data set, with its batch and its index there.
 
     Attributes:
-        epoch, step: its batch.
-        place: its place in the batch.
-        size: how many samples the batch has.
+        epoch, step: the batch.
+        index_in_batch: 0 ... size - 1.
+        size: number of samples in the batch.
     """
 
     epoch: int
     step: int
-    place: int
+    index_in_batch: int
     size: int
 
     def __new__(
-        cls, index: int, epoch: int = 0, step: int = 0, place: int = 0, size: int = 1
+        cls, index: int, epoch: int = 0, step: int = 0, index_in_batch: int = 0, size: int = 1
     ) -> SampleKey:
         key = super().__new__(cls, index)
         key.epoch = epoch
         key.step = step
-        key.place = place
+        key.index_in_batch = index_in_batch
         key.size = size
         return key
 
     def __getnewargs__(self) -> tuple[int, ...]:  # type: ignore[override]
-        return int(self), self.epoch, self.step, self.place, self.size
+        return int(self), self.epoch, self.step, self.index_in_batch, self.size
 
 
 class KeyedStream(Protocol):
-    """What samplers and views need of a loader.
+    """The part of a loader that samplers and views read.
 
     Attributes:
-        epochs: says which epoch comes next.
-        rank_and_world_size: of this process, as far as the loader shares batches among ranks.
-        has_single_items: it has no batch size, so that a sampler's entry is a whole batch.
-        refuses_samples: samples that it did not make itself are none of its data set's.
+        epochs: knows which epoch comes next.
+        rank_and_world_size: of this process; (0, 1) if the loader does not share batches among
+            ranks.
+        has_single_items: the loader has no batch size, so that a sampler's entry is a whole batch.
+        refuses_samples: samples that the loader did not fetch itself are an error.
     """
 
     @property
@@ -86,7 +85,7 @@ class KeyedStream(Protocol):
     def refuses_samples(self) -> bool: ...
 
     def num_batches(self) -> int:
-        """Return an epoch's batches over all ranks."""
+        """Return the number of batches of an epoch, over all ranks."""
 
     def indices(self, epoch: int, step: int) -> list[Any]:
         """Return the indices of a batch's samples."""
@@ -99,19 +98,18 @@ class KeyedStream(Protocol):
 
 
 def keys_of_epoch(stream: KeyedStream) -> Iterator[list[SampleKey]]:
-    """Yield the keys of the upcoming epoch, a list for every batch.
+    """Yield the keys of the upcoming epoch, one list for each batch.
 
-    The epoch is settled when the first list is asked for. It counts as given when a batch of it is
+    The epoch is chosen when the first list is requested. It has begun when one of its batches is
     read.
 
     Raises:
-        RuntimeError: a state was loaded, which says where in an epoch to continue.
+        RuntimeError: a state was loaded into the loader, to continue within an epoch.
     """
     if stream.epochs.rest is not None:
         raise RuntimeError(
             "a state was loaded into this loader, and another loader made of it now begins at the "
-            "epoch's start and skips "
-            "by itself: load the state into one of them alone"
+            "epoch's start and skips by itself: load the state into one of them alone"
         )
     epoch = stream.epochs.upcoming()
     for step in range(stream.num_batches()):
@@ -123,22 +121,23 @@ def keys_of_batch(stream: KeyedStream, epoch: int, step: int) -> list[SampleKey]
     indices = stream.indices(epoch, step)
     size = len(indices)
     keys = []
-    for place, index in enumerate(indices):
-        # What is no number (a sampler may give names) is known by its place alone.
-        number = index if isinstance(index, int) else place
-        keys.append(SampleKey(number, epoch, step, place, size))
+    for index_in_batch, entry in enumerate(indices):
+        # A sampler may yield names instead of indices. A key is an integer, so it has the index in
+        # the batch then.
+        index = entry if isinstance(entry, int) else index_in_batch
+        keys.append(SampleKey(index, epoch, step, index_in_batch, size))
     return keys
 
 
 class EpochSampler(Sampler[SampleKey]):
-    """The samples of an epoch, over all ranks, in order."""
+    """The keys of an epoch's samples, over all ranks, in order."""
 
     def __init__(self, stream: KeyedStream, data_source: Any) -> None:
         self.stream = stream
         self.data_source = data_source
 
     def batches(self) -> Iterator[list[SampleKey]]:
-        """Yield the keys of the upcoming epoch, a list for every batch."""
+        """Return an iterator over the keys of the upcoming epoch, one list for each batch."""
         return keys_of_epoch(self.stream)
 
     def __iter__(self) -> Iterator[SampleKey]:
@@ -154,10 +153,10 @@ class EpochSampler(Sampler[SampleKey]):
 
 
 class Accompanying(EpochSampler):
-    """The samples of the pass that is under way, for a library that notes them beside its batches."""
+    """The keys of the pass that is running, for a library that records them with its batches."""
 
     def batches(self) -> Iterator[list[SampleKey]]:
-        """Yield the keys of the epoch that began last, a list for every batch."""
+        """Yield the keys of the epoch that began last, one list for each batch."""
         epoch = self.stream.epochs.begun
         for step in range(self.stream.num_batches()):
             yield keys_of_batch(self.stream, epoch, step)
@@ -180,7 +179,7 @@ class Shuffled(EpochSampler, RandomSampler):
 class Shared(EpochSampler, DistributedSampler[Any]):
     """An `EpochSampler` of a loader that shares its batches among ranks itself.
 
-    Libraries put no sampler of theirs in the place of a DistributedSampler.
+    Libraries do not replace a DistributedSampler by one of their own.
     """
 
     def __init__(self, stream: KeyedStream, data_source: Any, shuffle: bool) -> None:
@@ -207,10 +206,11 @@ class Batches(BatchSampler):
     """The batches of an epoch, over all ranks, as lists of keys.
 
     Args:
-        sampler: an `EpochSampler`. A library that remakes this batch sampler passes one of its own,
-            which the loader reads off it (see `detaug.DataLoader`).
-        batch_size: samples in a batch; None: they differ, or are not known.
-        custom: the user's own batch sampler, whose other attributes this one has too.
+        sampler: an `EpochSampler`. A library that copies this batch sampler may pass a sampler of
+            its own; `detaug.DataLoader` then reads that one.
+        batch_size: samples in a batch. None: batches differ in size, or the size is not known.
+        drop_last: as in torch; read by other libraries only.
+        custom: the user's own batch sampler; its other attributes are available here too.
     """
 
     sampler: Any
@@ -228,8 +228,8 @@ class Batches(BatchSampler):
         self.custom = custom
 
     def __iter__(self) -> Iterator[list[SampleKey]]:  # type: ignore[override]
-        batches: Iterator[list[SampleKey]] = self.sampler.batches()
-        return batches
+        key_lists: Iterator[list[SampleKey]] = self.sampler.batches()
+        return key_lists
 
     def __len__(self) -> int:
         return int(self.sampler.stream.num_batches())
@@ -239,6 +239,7 @@ class Batches(BatchSampler):
         self.sampler.set_epoch(epoch)
 
     def __getattr__(self, name: str) -> Any:
+        # By __dict__: before the constructor has run, self.custom would come here again.
         custom = self.__dict__.get("custom")
         if custom is None or name.startswith("__"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -246,21 +247,21 @@ class Batches(BatchSampler):
 
 
 class ReadBatch(list[Any]):
-    """The one batch that a rebuilt DataLoader is to pass on."""
+    """A list of the one batch that a rebuilt DataLoader returns."""
 
 
 class ForeignSamples(list[Any]):
-    """Samples that were asked for by plain indices, all at once, as only a DataLoader does."""
+    """Samples that were fetched by plain indices, all at once, as only a DataLoader does."""
 
 
 class DatasetView(Dataset[Any]):
-    """The user's data set, which also gives the loader's batches by their keys.
+    """The user's data set, which also returns the loader's batches by their keys.
 
-    It has the data set's attributes, items and class; `detaug.DataLoader` takes the data set itself
-    out of it.
+    It has the data set's attributes, items and class. `detaug.DataLoader` unwraps it.
     """
 
     def __init__(self, dataset: Any, stream: KeyedStream) -> None:
+        # By __dict__: setattr would set attributes of the data set.
         self.__dict__["_dataset"] = dataset
         self.__dict__["_stream"] = stream
 
@@ -314,28 +315,32 @@ class SizedIterableView(DatasetView):
 class MapView(DatasetView):
     """The view of a map-style data set.
 
-    torchdata's StatefulDataLoader saves a data set's state: here, which epoch is being read.
+    torchdata's StatefulDataLoader saves a data set's state; here that is the epoch being read.
     """
 
     def __len__(self) -> int:
         return len(self._dataset)
 
     def __getitem__(self, index: Any) -> Any:
-        """Return a sample; a batch for a key of a loader without batch size."""
+        """Return a sample, or a batch for a key of a loader without batch size."""
         if isinstance(index, SampleKey) and self._stream.has_single_items:
             return self.__getitems__([index])
         return self._dataset[index]
 
     def __getitems__(self, indices: list[Any]) -> list[Any]:
-        """Return a `ReadBatch` for keys, samples for plain indices."""
+        """Return a `ReadBatch` for keys, or `ForeignSamples` for plain indices.
+
+        Raises:
+            RuntimeError: a worker process of another DataLoader asks for keys.
+        """
         if not indices or not isinstance(indices[0], SampleKey):
             return ForeignSamples(self._samples(indices))
         worker = get_worker_info()
         if worker is not None:
             raise RuntimeError(
                 "the loader's own workers make these batches, and a DataLoader's worker processes "
-                "cannot read them: make "
-                f"that DataLoader with num_workers=0, and this loader with {worker.num_workers}"
+                "cannot read them: make that DataLoader with num_workers=0, and this loader with "
+                f"{worker.num_workers}"
             )
         return ReadBatch([self._stream.batch_of(indices)])
 
@@ -348,7 +353,7 @@ class MapView(DatasetView):
     def set_epoch(self, epoch: int) -> None:
         """Name the epoch of the next pass.
 
-        Accelerate calls it where its own wrappers hide the sampler (skip_first_batches on several
+        Accelerate calls it when its own wrappers hide the sampler (skip_first_batches on several
         ranks).
         """
         self._stream.epochs.set_epoch(epoch, is_firm=False)
@@ -357,16 +362,16 @@ class MapView(DatasetView):
             set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return which epoch a loader made of this data set reads."""
+        """Return the epoch that a loader made of this data set reads."""
         return {"next_epoch": self._stream.keyed_epoch()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Have the next pass give that epoch, from which the loader skips by itself."""
+        """Begin the next pass at the saved epoch's start; the other loader skips by itself."""
         self._stream.epochs.load(int(state["next_epoch"]), None)
 
 
 def unwrapped(dataset: Any) -> Any:
-    """Return the user's data set of a view, and anything else as it is."""
+    """Return the user's data set of a view, and any other object unchanged."""
     # Not isinstance: a view has the class of its data set.
     if issubclass(type(dataset), DatasetView):
         return dataset._dataset
@@ -374,11 +379,11 @@ def unwrapped(dataset: Any) -> Any:
 
 
 class Collate:
-    """What a DataLoader made of a loader's attributes collates: a batch, ready as it is.
+    """The collate function of a DataLoader made of a loader's attributes: returns finished batches.
 
     Args:
-        function: the user's own; `detaug.DataLoader` takes it out again.
-        stream: the loader whose batches these are.
+        function: the user's own collate function; `detaug.DataLoader` unwraps it. None: torch's.
+        stream: the loader that has the batches.
     """
 
     def __init__(self, function: Any, stream: KeyedStream) -> None:
@@ -386,10 +391,10 @@ class Collate:
         self.stream = stream
 
     def __call__(self, samples: Any) -> Any:
-        """Return the batch that was read.
+        """Return the batch that was read by keys.
 
         Raises:
-            RuntimeError: samples were read, in an order that is not the loader's.
+            RuntimeError: samples were fetched in an order that is not the loader's.
         """
         if isinstance(samples, ReadBatch):
             (batch,) = samples
@@ -399,13 +404,11 @@ class Collate:
         return (self.function or default_collate)(samples)
 
 
-#: For whoever is given a DataLoader that asks for samples in an order of its own.
+#: The message for a DataLoader that fetches samples in an order of its own.
 REBUILT = (
     "a library has made a torch DataLoader out of this detaug.DataLoader's attributes, with a "
-    "sampler of its own: its batches "
-    "would be others than detaug's. Where ranks are to share batches, pass shard=True to "
-    "detaug.DataLoader (Ray Train's "
-    "prepare_data_loader then leaves it as it is); an IterableDataset, or a loader with "
-    "batch_size=None, is read as it is, "
-    "without prepare"
+    "sampler of its own: its batches would be others than detaug's. Where ranks are to share "
+    "batches, pass shard=True to detaug.DataLoader (Ray Train's prepare_data_loader then leaves it "
+    "as it is); an IterableDataset, or a loader with batch_size=None, is read as it is, without "
+    "prepare"
 )

@@ -1,14 +1,13 @@
 """`detaug.DataLoader`: torch's DataLoader, argument for argument, whose batches are an augmenter's.
 
-DataLoader(dataset, ...)     its arguments are checked by torch's own constructor
+DataLoader(dataset, ...)     torch's own constructor checks the arguments
     │
-Settings                     what they say: `loader_settings`
+Settings                     the arguments as a value (`loader_settings`)
     │
-LazyAugmenter                the augmenter, once it is needed, and who reads it: `lazy_augmenter`
+LazyAugmenter                the augmenter, made on first use (`lazy_augmenter`)
     │
-Passes                       one epoch for every iter(): `detaug.augmenter.passes`
-Batches, MapView, Collate    what libraries take out of a loader to make another one:
-`detaug.augmenter.batch_keys`
+Passes                       one epoch for each iter() (`passes`)
+Batches, MapView, Collate    read by libraries that make another loader (`batch_keys`)
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ logger = logging.getLogger("detaug")
 
 Item = TypeVar("Item", covariant=True)
 
-#: Attributes that torch reads when a pass begins. They may be set until the first one does.
+#: Attributes that torch reads when a pass begins. They may be set until the first pass begins.
 _SETTABLE = frozenset(
     {
         "collate_fn",
@@ -69,8 +68,8 @@ _SETTABLE = frozenset(
         "worker_init_fn",
     }
 )
-#: Those that say nothing of the user's: a loader that a library makes of this one's attributes is
-#: to start no workers.
+#: Attributes that do not show the user's arguments: a loader that a library makes of this one's
+#: attributes must not start workers of its own.
 _WITHOUT_WORKERS = {
     "num_workers": 0,
     "prefetch_factor": None,
@@ -80,56 +79,54 @@ _WITHOUT_WORKERS = {
 
 
 class DataLoader(TorchDataLoader[Item]):
-    """torch's DataLoader with seeded, ordered, crash-proof batches: the same for any number of
-    workers.
+    """torch's DataLoader with seeded, ordered batches that no number of workers changes.
 
-    One `iter()` is one epoch, the next one every time; a pass that is left early is not gone on
-    with. Workers start with the first pass and live until `close`. The objects are taken as they
-    are then.
+    Each `iter()` is one epoch: the first, then the second, and so on. A pass that is left early
+    does not continue. Workers start with the first pass and live until `close`. The data set and
+    the other objects are copied when the first pass begins.
 
     Args:
-        dataset: map-style, or an IterableDataset: that one sees as many workers as it has streams,
-            whatever `num_workers`.
-        batch_size, shuffle, sampler, batch_sampler, collate_fn, drop_last, pin_memory: as torch has
-            them. A sampler starts every epoch as it was passed, with its generators seeded. A
-            DistributedSampler has ranks share the batches; its ``shuffle`` and ``drop_last`` are
-            taken, and its ``set_epoch`` is heard.
-        num_workers: worker processes; 0 makes every batch in this process. The attribute of this
-            name is 0, so that loaders made of this one's attributes start none.
-        timeout: kill a worker that has been making one batch for so many seconds; another one makes
-            it. 0: never.
-        worker_init_fn: is called with the worker's number in every process that makes batches.
-            Seeds that it sets have no effect.
+        dataset: map-style, or an IterableDataset. An IterableDataset sees `num_streams` workers,
+            for any `num_workers`.
+        batch_size, shuffle, sampler, batch_sampler, collate_fn, drop_last, pin_memory: as in torch.
+            A sampler starts every epoch as you passed it, with its generators seeded. With a
+            DistributedSampler, ranks share the batches; its ``shuffle`` and ``drop_last`` apply,
+            and its ``set_epoch`` names the epoch.
+        num_workers: number of worker processes; 0: this process makes every batch. The attribute of
+            this name is always 0, so that loaders made of this one's attributes start no workers.
+        timeout: kill a worker that has been making one batch for this many seconds; another worker
+            makes the batch. 0: never.
+        worker_init_fn: called with the worker's number in every process that makes batches. Seeds
+            that it sets have no effect.
         multiprocessing_context: a start method, or a context of `multiprocessing`.
         generator: its ``initial_seed()`` is the seed.
-        prefetch_factor: so many batches are kept ready for each worker; None: 2.
-        persistent_workers: they always are.
-        pin_memory_device: as in torch, without effect: the current accelerator is meant.
+        prefetch_factor: number of batches kept ready for each worker; None: 2.
+        persistent_workers: ignored; workers are always persistent.
+        pin_memory_device: ignored, as in torch; memory is pinned for the current accelerator.
         in_order: must be True.
-        seed: a non-negative integer or a list of them. None, without a generator: ``DETAUG_SEED``
-            from the environment, else one is drawn from torch's default generator (so that
-            ``torch.manual_seed`` repeats a run), logged, and kept in the state; where ranks share
-            batches it is rank 0's.
-        name: the branch of the seed tree, e.g. "train". None: one for shuffled loaders, another for
-            ordered ones.
-        epoch: the epoch that every pass gives, for a validation that is the same every time. None:
-            one after the other.
-        shard: ranks share the batches, as with a DistributedSampler: rank r of R gets steps r, r +
-            R, ... The last round is filled with the epoch's first batches, or left out with
+        seed: a non-negative integer or a list of them. None, without a generator: the environment
+            variable ``DETAUG_SEED``, or if that is not set, a seed drawn from torch's default
+            generator (so that ``torch.manual_seed`` repeats a run). A drawn seed is logged and
+            saved in the state; if ranks share batches, all use the seed that rank 0 drew.
+        name: the branch of the seed tree, e.g. "train". None: one branch for shuffled loaders,
+            another for ordered ones.
+        epoch: the epoch of every pass, for a validation that is the same every time. None: each
+            pass is the next epoch.
+        shard: ranks share the batches, as with a DistributedSampler: rank r of R gets steps r,
+            r + R, ... The last round is filled with the epoch's first batches, or left out with
             `drop_last`.
-        num_streams: copies of an IterableDataset that share the work, each of which sees its number
-            in `torch.utils.data.get_worker_info()`; None: 1. It is part of the result.
-        transform: is applied to the collated batch.
-        keep, check, on_error, ledger, executor: as for `detaug.DeterministicAugmenter`.
+        num_streams: number of copies of an IterableDataset that share the work. Each copy sees its
+            number in `torch.utils.data.get_worker_info()`. None: 1. It changes the batches.
+        transform: applied to the collated batch.
+        keep, check, on_error, ledger, executor: as in `detaug.DeterministicAugmenter`.
 
     Raises:
-        TypeError, ValueError: an argument cannot be right, as torch sees it or for the reasons
-            above.
+        TypeError, ValueError: an argument is invalid, for torch or for one of the reasons above.
     """
 
     _lazy: LazyAugmenter
-    #: A library made it, with a batch sampler of its own around another loader's: Ignite's
-    #: DeterministicEngine.
+    #: Whether this loader reads another one's batches by key, in the order of a library's own batch
+    #: sampler. Ignite's DeterministicEngine makes such loaders.
     _reads_keys = False
 
     def __init__(
@@ -165,11 +162,11 @@ class DataLoader(TorchDataLoader[Item]):
         executor: Executor | None = None,
     ) -> None:
         dataset = unwrapped(dataset)
-        remade: LazyAugmenter | None = None
+        original: LazyAugmenter | None = None
         if isinstance(collate_fn, Collate):
-            # It is a loader's attribute: a library makes another loader of one of these.
+            # The attribute of another loader: a library is making a copy of that loader.
             if isinstance(collate_fn.stream, LazyAugmenter):
-                remade = collate_fn.stream
+                original = collate_fn.stream
             collate_fn = collate_fn.function
         super().__init__(
             dataset,
@@ -190,8 +187,8 @@ class DataLoader(TorchDataLoader[Item]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
-        if remade is not None and wraps_batches(batch_sampler):
-            self._show_rebuilt(remade)
+        if original is not None and wraps_batches(batch_sampler):
+            self._set_attributes_of_rebuilt(original)
             return
         settings = Settings(
             dataset=dataset,
@@ -216,52 +213,53 @@ class DataLoader(TorchDataLoader[Item]):
             ledger=ledger,
             executor=None if executor is None else arguments.executor(executor),
         )
-        if remade is not None:
-            settings = _merged(settings, remade.settings)
-        _check(settings, in_order)
-        self._show(settings)
-        if remade is not None and remade.epochs.rest is not None:
-            # Somebody loaded a state, and gave the loader to a library that makes another one.
-            self.load_state_dict(remade.state_dict())
+        if original is not None:
+            settings = _merged(settings, original.settings)
+        _check_settings(settings, in_order)
+        self._set_attributes(settings)
+        if original is not None and original.epochs.rest is not None:
+            # The user loaded a state before a library made this copy.
+            self.load_state_dict(original.state_dict())
 
-    def _show_rebuilt(self, other: LazyAugmenter) -> None:
-        """Read another loader's batches by their keys, in the order of the batch sampler: as
-        torch's own loader does.
+    def _set_attributes_of_rebuilt(self, other: LazyAugmenter) -> None:
+        """Set the attributes of a loader that reads another loader's batches by key.
+
+        torch's own iteration then reads them in the order of the batch sampler.
         """
-        shown = self.__dict__
-        shown.update(_WITHOUT_WORKERS)
-        shown["_lazy"] = other
-        shown["_reads_keys"] = True
-        shown["dataset"] = MapView(other.settings.dataset, other)
-        shown["collate_fn"] = Collate(other.settings.collate_fn, other)
+        attributes = self.__dict__
+        attributes.update(_WITHOUT_WORKERS)
+        attributes["_lazy"] = other
+        attributes["_reads_keys"] = True
+        attributes["dataset"] = MapView(other.settings.dataset, other)
+        attributes["collate_fn"] = Collate(other.settings.collate_fn, other)
 
-    def _show(self, settings: Settings) -> None:
+    def _set_attributes(self, settings: Settings) -> None:
         """Set the attributes that libraries read."""
         lazy = LazyAugmenter(settings)
         order = settings.order
         self.multiprocessing_context = None
-        # Not by setattr: torch forbids it after its constructor, and Lightning notes it.
-        shown = self.__dict__
-        shown.update(_WITHOUT_WORKERS)
-        shown["_lazy"] = lazy
-        shown["collate_fn"] = Collate(settings.collate_fn, lazy)
+        # Not by setattr: torch forbids it after its constructor, and Lightning records it.
+        attributes = self.__dict__
+        attributes.update(_WITHOUT_WORKERS)
+        attributes["_lazy"] = lazy
+        attributes["collate_fn"] = Collate(settings.collate_fn, lazy)
         if order.kind == ITERABLE:
             is_sized = hasattr(type(settings.dataset), "__len__")
-            view = SizedIterableView if is_sized else IterableView
-            shown["dataset"] = view(settings.dataset, lazy)
+            view_class = SizedIterableView if is_sized else IterableView
+            attributes["dataset"] = view_class(settings.dataset, lazy)
             return
-        view_of_samples = MapView(settings.dataset, lazy)
-        sampler = _epoch_sampler(settings, lazy, view_of_samples)
-        shown["dataset"] = view_of_samples
-        shown["batch_size"] = order.batch_size
-        shown["drop_last"] = order.drop_last
-        shown["batch_sampler"] = _batch_sampler(settings, sampler)
+        view = MapView(settings.dataset, lazy)
+        sampler = _epoch_sampler(settings, lazy, view)
+        attributes["dataset"] = view
+        attributes["batch_size"] = order.batch_size
+        attributes["drop_last"] = order.drop_last
+        attributes["batch_sampler"] = _batch_sampler(settings, sampler)
         if order.distributed is not None:
-            shown["sampler"] = order.distributed
+            attributes["sampler"] = order.distributed
         elif order.kind == SAMPLER and not settings.shard and not settings.has_single_items:
-            shown["sampler"] = order.indices
+            attributes["sampler"] = order.indices
         else:
-            shown["sampler"] = sampler
+            attributes["sampler"] = sampler
 
     def __setattr__(self, attr: str, value: Any) -> None:
         lazy: LazyAugmenter | None = self.__dict__.get("_lazy")
@@ -269,8 +267,8 @@ class DataLoader(TorchDataLoader[Item]):
             super().__setattr__(attr, value)
             return
         if attr == "worker_init_fn" and lazy.is_made:
-            # Lightning's seed_everything(workers=True) sets one that seeds; a loop may have looked
-            # at a batch before.
+            # No error: Lightning's seed_everything(workers=True) sets a function that only seeds,
+            # and the user may have read a batch before.
             logger.warning("worker_init_fn has no effect: this loader's workers have started")
             return
         lazy.set(attr, value)
@@ -288,6 +286,7 @@ class DataLoader(TorchDataLoader[Item]):
         return self._lazy.new_pass()  # type: ignore[no-any-return]
 
     def _is_empty(self) -> bool:
+        """Return whether an epoch has no batch, and log a warning if so."""
         settings = self._lazy.settings
         if settings.is_iterable or settings.num_batches() > 0:
             return False
@@ -300,36 +299,39 @@ class DataLoader(TorchDataLoader[Item]):
         return True
 
     def __len__(self) -> int:
-        """Return this rank's batches of a whole epoch, also where the rest of one is left after
-        `load_state_dict`.
+        """Return this rank's number of batches in a whole epoch.
+
+        The number is the same after `load_state_dict`, when only the rest of an epoch is left.
 
         Raises:
             TypeError: the IterableDataset has no length.
         """
-        return super().__len__() if self._reads_keys else self._lazy.length()
+        if self._reads_keys:
+            return super().__len__()
+        return self._lazy.length()
 
     @property
     def augmenter(self) -> DeterministicAugmenter[Item]:
-        """The augmenter that makes the batches. It is made if there is none, and then arguments can
-        change no more.
+        """The augmenter that makes the batches.
+
+        It is made on first use. From then on arguments cannot be changed.
         """
         return self._lazy.augmenter()
 
     def set_epoch(self, epoch: int) -> None:
-        """Name the next pass: it is this epoch, or where that one was given, the next one.
+        """Choose the epoch of the next pass; if it has been read already, the pass is the next one.
 
-        Directly after `load_state_dict`, with the epoch in which the state was saved, it is the
-        rest of that epoch.
+        Directly after `load_state_dict`, with the epoch in which the state was saved, the next pass
+        is the rest of that epoch.
         """
         self._lazy.epochs.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the loop stands: after the batch that it was given last. Plain integers and
-        strings.
+        """Return the loop's position, after the last batch that it got, as integers and strings.
 
         Raises:
-            RuntimeError: another DataLoader made of this one (by Accelerate's prepare, say) reads
-                its batches.
+            RuntimeError: another DataLoader, made of this one by Accelerate's prepare for example,
+                reads its batches.
         """
         return self._lazy.state_dict()
 
@@ -337,24 +339,25 @@ class DataLoader(TorchDataLoader[Item]):
         """Continue where `state_dict` was called, with any number of workers and ranks.
 
         Raises:
-            StateMismatch: (a ValueError) it belongs to another pipeline or seed; the message says
+            StateMismatch: (a ValueError) it belongs to another pipeline or seed. The message says
                 what differs.
-            TypeError, ValueError: it is no state of a loader.
+            TypeError, ValueError: it is not the state of a loader.
         """
         self._lazy.load_state_dict(state)
 
     def replay(self, epoch: int, step: int) -> Item:
-        """Make a batch again, in this process and with the same bytes; see
-        `detaug.DeterministicAugmenter.replay`.
+        """Return a batch that is made again in this process, with the same bytes.
+
+        See `detaug.DeterministicAugmenter.replay`.
         """
         return self.augmenter.replay(epoch, step)
 
     def stats(self) -> dict[str, Any]:
-        """Return what has happened so far; see `detaug.DeterministicAugmenter.stats`."""
+        """Return counters of this run; see `detaug.DeterministicAugmenter.stats`."""
         return self.augmenter.stats()
 
     def close(self) -> None:
-        """End the workers. Batches that are still held stay valid."""
+        """End the workers. Batches that you still hold stay valid."""
         self._lazy.close()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -364,37 +367,40 @@ class DataLoader(TorchDataLoader[Item]):
 
 
 def _restored(
-    kind: type[DataLoader[Any]], given: dict[str, Any], state: dict[str, Any] | None
+    loader_class: type[DataLoader[Any]], options: dict[str, Any], state: dict[str, Any] | None
 ) -> DataLoader[Any]:
     """Return a loader that was pickled or copied."""
-    loader = kind(**given)
+    loader = loader_class(**options)
     if state is not None:
         loader.load_state_dict(state)
     return loader
 
 
-def _epoch_sampler(settings: Settings, lazy: LazyAugmenter, samples: MapView) -> EpochSampler:
+def _epoch_sampler(settings: Settings, lazy: LazyAugmenter, view: MapView) -> EpochSampler:
+    """Return the sampler of keys whose class tells libraries how the loader orders its samples."""
     kind = settings.order.kind
     if settings.shard:
-        return Shared(lazy, samples, shuffle=kind == SHUFFLED)
+        return Shared(lazy, view, shuffle=kind == SHUFFLED)
     if kind == SHUFFLED:
-        return Shuffled(lazy, samples, settings.generator)
+        return Shuffled(lazy, view, settings.generator)
     if kind == SAMPLER:
         return EpochSampler(lazy, settings.order.indices)
-    return InOrder(lazy, samples)
+    return InOrder(lazy, view)
 
 
 def _batch_sampler(settings: Settings, sampler: EpochSampler) -> Any:
+    """Return the loader's attribute ``batch_sampler``; None if items are batches by themselves."""
     order = settings.order
     if settings.has_single_items:
         return None
     if order.observer is not None:
+        # Lightning has no public way to the batch sampler inside its wrapper.
         order.observer._batch_sampler.sampler = Accompanying(sampler.stream, sampler.data_source)
         return order.observer
     custom = order.indices if order.kind == BATCH_SAMPLER else None
     if isinstance(sampler, Shuffled):
-        # Accelerate puts a seeded sampler in the place of a RandomSampler that it finds here, and
-        # tells that one the epoch.
+        # Accelerate would replace a RandomSampler here by a seeded one, and set the epoch of that
+        # one only.
         sampler = EpochSampler(sampler.stream, sampler.data_source)
     return Batches(sampler, order.batch_size, order.drop_last, custom)
 
@@ -405,13 +411,12 @@ def _flag(name: str, value: Any) -> bool:
     return value
 
 
-def _check(settings: Settings, in_order: bool) -> None:
-    """TypeError, ValueError: arguments exclude each other, or cannot be had."""
+def _check_settings(settings: Settings, in_order: bool) -> None:
+    """Raise a ValueError if an argument is not supported, or excludes another one."""
     if not in_order:
         raise ValueError(
             "in_order=False lets the workers' timing say which batch comes next: batches come in "
-            "one fixed order here. Leave "
-            "in_order out"
+            "one fixed order here. Leave in_order out"
         )
     if settings.generator is not None and settings.seed is not None:
         raise ValueError(
@@ -421,8 +426,8 @@ def _check(settings: Settings, in_order: bool) -> None:
     if settings.shard and settings.is_iterable:
         raise ValueError(
             "an IterableDataset says itself what each rank reads (it can ask "
-            "torch.distributed.get_rank()), so that shard=True "
-            "has no effect: leave it out, or pass a map-style data set"
+            "torch.distributed.get_rank()), so that shard=True has no effect: leave it out, or "
+            "pass a map-style data set"
         )
     if settings.timeout and not settings.num_workers:
         raise ValueError(
@@ -432,13 +437,12 @@ def _check(settings: Settings, in_order: bool) -> None:
     if settings.executor is not None and (settings.timeout or settings.multiprocessing_context):
         raise ValueError(
             "timeout and multiprocessing_context say how local workers run, and executor= does as "
-            "well: pass "
-            "executor=LocalProcesses(start_method=..., stall_timeout=...) alone"
+            "well: pass executor=LocalProcesses(start_method=..., stall_timeout=...) alone"
         )
 
 
-#: Arguments of which a loader that is made of another one's attributes takes the other's value,
-#: unless it is given one.
+#: Arguments, and their defaults, that a loader made of another one's attributes inherits if the
+#: library does not pass them.
 _INHERITED: dict[str, Any] = {
     "num_workers": 0,
     "timeout": 0,
@@ -460,7 +464,12 @@ _INHERITED: dict[str, Any] = {
 
 
 def _merged(settings: Settings, other: Settings) -> Settings:
-    """Return settings of a loader that a library makes of the attributes of another."""
+    """Return the settings of a loader that a library makes of another one's attributes.
+
+    Args:
+        settings: from the arguments that the library passed.
+        other: of the loader whose attributes these are.
+    """
     changes: dict[str, Any] = {}
     for name, default in _INHERITED.items():
         if getattr(settings, name) == default:
@@ -469,7 +478,7 @@ def _merged(settings: Settings, other: Settings) -> Settings:
     hides_batch_sampler = other.order.kind == BATCH_SAMPLER
     hides_shuffling = other.order.kind == SHUFFLED and order.kind == IN_ORDER
     if order.distributed is not None and (hides_batch_sampler or hides_shuffling):
-        # Lightning, which put the sampler in, does not see what is special about our batch sampler.
+        # Lightning passed the sampler, and looked only at the class of this loader's batch sampler.
         changes["order"] = replace(
             other.order, distributed=order.distributed, observer=order.observer
         )

@@ -1,6 +1,4 @@
-"""The augmenter of a `detaug.DataLoader`: made when it is first needed, and read by passes or by
-keys.
-"""
+"""The augmenter of a `detaug.DataLoader`, made on first use, and read by passes or by keys."""
 
 from __future__ import annotations
 
@@ -27,16 +25,18 @@ from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree
 
 logger = logging.getLogger("detaug")
 
-#: A rank, and the number of ranks that share the batches.
-Place = tuple[int, int]
+#: The rank of this process, and the number of ranks that share the batches.
+RankAndSize = tuple[int, int]
+#: The epoch and step of a batch.
+EpochAndStep = tuple[int, int]
 
 
 class LazyAugmenter:
-    """All that changes of a loader; it implements `detaug.augmenter.batch_keys.KeyedStream`.
+    """The changing state of a loader. Implements `detaug.augmenter.batch_keys.KeyedStream`.
 
-    The augmenter is made for the first pass, state, or key: the process group exists by then, so
-    that the rank is known, and the user's objects are as they are to be. A loader that was only
-    made has started nothing and drawn nothing.
+    The augmenter is made for the first pass, state, or key. By then the process group exists, so
+    that the rank is known, and the program has finished setting up its objects. Before that the
+    loader has started no process and drawn no seed.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -48,35 +48,38 @@ class LazyAugmenter:
         self._augmenter: DeterministicAugmenter | None = None
         self._seed: Seed | None = None
         self._is_seed_drawn = False
-        self._length_told: int | None = None
-        self._has_asked_for_length_in_vain = False
+        #: The length that a caller got, and may rely on.
+        self._reported_length: int | None = None
+        self._has_failed_to_report_length = False
         self._first_batches: FirstBatches | None = None
-        self._observed: Any = None
-        self._making = threading.RLock()  # several threads may ask for the first batch
+        #: An iterator of Lightning's, which records the indices of each batch.
+        self._observer: Any = None
+        #: Several threads may ask for the first batch.
+        self._lock = threading.RLock()
 
-    # --- the augmenter
-    # ------------------------------------------------------------------------------------------------
+    # --- the augmenter ---
 
     @property
     def is_made(self) -> bool:
-        """Whether there is an augmenter, so that arguments can change no more."""
+        """Whether there is an augmenter, so that arguments cannot be changed."""
         return self._augmenter is not None
 
     def augmenter(self) -> DeterministicAugmenter:
-        """Return the augmenter; make it, if there is none."""
-        with self._making:
+        """Return the augmenter, making it on first use."""
+        with self._lock:
             if self._augmenter is None:
                 return self._make(self.settings.rank_and_world_size())
             return self._augmenter
 
-    def _make(self, place: Place) -> DeterministicAugmenter:
+    def _make(self, rank_and_size: RankAndSize) -> DeterministicAugmenter:
         if self._seed is None:
-            self._seed = self._chosen_seed(place)
+            self._seed = self._choose_seed(rank_and_size)
         self._source = self.settings.source()
-        self._augmenter = self.settings.augmenter(self._source, self._seed, *place)
+        self._augmenter = self.settings.augmenter(self._source, self._seed, *rank_and_size)
         return self._augmenter
 
-    def _chosen_seed(self, place: Place) -> Seed:
+    def _choose_seed(self, rank_and_size: RankAndSize) -> Seed:
+        """Return the seed of the generator, the argument or the environment, or draw one."""
         settings = self.settings
         self._is_seed_drawn = False
         if settings.generator is not None:
@@ -84,17 +87,18 @@ class LazyAugmenter:
         if settings.seed is not None or os.environ.get(SEED_VARIABLE):
             return SeedTree(settings.seed).seed
         self._is_seed_drawn = True
-        return drawn_seed(settings.branch, *place)
+        return drawn_seed(settings.branch, *rank_and_size)
 
-    def _move_to_place(self, place: Place) -> DeterministicAugmenter:
-        """Make the augmenter of another place, which stands where this one does."""
-        with self._making:
+    def _change_rank(self, rank_and_size: RankAndSize) -> DeterministicAugmenter:
+        """Replace the augmenter by one of another rank, at the same position."""
+        with self._lock:
             before = self.augmenter()
             state = before.state_dict()
             before.close()
-            if self._is_seed_drawn and place[1] > 1:
-                self._seed = None  # all ranks take rank 0's
-            augmenter = self._make(place)
+            if self._is_seed_drawn and rank_and_size[1] > 1:
+                # All ranks must have the seed that rank 0 drew.
+                self._seed = None
+            augmenter = self._make(rank_and_size)
             if augmenter.seed == before.seed:
                 augmenter.load_state_dict(state)
             return augmenter
@@ -108,8 +112,8 @@ class LazyAugmenter:
         if self.is_made:
             raise ValueError(
                 f"{name} has no effect any more: this loader's pipeline was taken when its first "
-                "pass began (or its state or "
-                f"a batch was asked for). Set {name} before that, or make another loader"
+                f"pass began (or its state or a batch was asked for). Set {name} before that, or "
+                "make another loader"
             )
         self.settings = replace(self.settings, **{name: value})
 
@@ -118,171 +122,189 @@ class LazyAugmenter:
         if self._augmenter is not None:
             self._augmenter.close()
 
-    # --- passes
-    # -------------------------------------------------------------------------------------------------------
+    # --- passes ---
 
     def new_pass(self) -> Any:
         """Return an iterator over one epoch."""
         observer = self.settings.order.observer
-        self._observed = None if observer is None else iter(observer)
+        self._observer = None if observer is None else iter(observer)
         return self._passes.new()
 
     def _for_pass(self) -> DeterministicAugmenter:
-        """Return the augmenter for a pass that begins: from now on the rank is fixed."""
-        place = self.settings.rank_and_world_size()
+        """Return the augmenter for a pass that begins; from now on the rank is fixed."""
+        rank_and_size = self.settings.rank_and_world_size()
         augmenter = self.augmenter()
-        if (augmenter.rank, augmenter.world_size) != place:
-            # It was made for a state before the process group existed, or for another loader that
-            # shares out.
-            augmenter = self._move_to_place(place)
-        self._check_length_told()
-        if self._first_batches is None and place[1] == 1:
+        if (augmenter.rank, augmenter.world_size) != rank_and_size:
+            # It was made for a state, before the process group existed, or for another loader that
+            # divides the keys among ranks.
+            augmenter = self._change_rank(rank_and_size)
+        self._check_reported_length()
+        if self._first_batches is None and rank_and_size[1] == 1:
             self._first_batches = FirstBatches.here(self.settings.branch)
         return augmenter
 
     def _on_batch(self, batch: Any) -> None:
-        if self._observed is not None:
-            next(self._observed)
+        if self._observer is not None:
+            next(self._observer)
         if self._first_batches is not None:
             self._first_batches.compare(batch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the loop stands."""
+        """Return the loop's position, after the last batch that it got."""
         refuse_state_of_read(self.reader)
-        if self._has_asked_for_length_in_vain:
-            self._has_asked_for_length_in_vain = False
+        if self._has_failed_to_report_length:
+            self._has_failed_to_report_length = False
             logger.warning(
                 "a state was asked for of a loader that does not know its length, after its "
-                "length: a loop that reads one "
-                "batch ahead to find the end, as Lightning does, would leave that batch out when "
-                "it resumes. Give %s a __len__",
+                "length: a loop that reads one batch ahead to find the end, as Lightning does, "
+                "would leave that batch out when it resumes. Give %s a __len__",
                 type(self.settings.dataset).__name__,
             )
         return self._passes.state_dict(self.augmenter())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where a state was taken."""
+        """Continue where `state_dict` was called."""
         self._passes.load_state_dict(state, self._load)
 
     def _load(self, state: dict[str, Any]) -> DeterministicAugmenter:
+        """Load the augmenter's state, and return the augmenter, which may be a new one."""
         augmenter = self.augmenter()
-        saved = state.get("seed") if isinstance(state, dict) else None
-        if not self._is_seed_drawn or saved in (None, augmenter.seed):
-            augmenter.load_state_dict(state)
+        saved_seed = state.get("seed") if isinstance(state, dict) else None
+        if self._is_seed_drawn and saved_seed not in (None, augmenter.seed):
+            augmenter = self._replace_seed(augmenter, saved_seed, state)
         else:
-            # A seed that was drawn gives way to the state's.
-            with self._making:
-                source = self.settings.source()
-                place = augmenter.rank, augmenter.world_size
-                loaded = self.settings.augmenter(source, saved, *place)
-                loaded.load_state_dict(state)
-                augmenter.close()
-                augmenter = self._augmenter = loaded
-                self._source = source
-                self._seed = saved
+            augmenter.load_state_dict(state)
         self._is_seed_drawn = False
         return augmenter
 
-    # --- length
-    # -------------------------------------------------------------------------------------------------------
+    def _replace_seed(
+        self, augmenter: DeterministicAugmenter, seed: Seed, state: dict[str, Any]
+    ) -> DeterministicAugmenter:
+        """Replace an augmenter whose seed was drawn by one with the seed of a state."""
+        with self._lock:
+            source = self.settings.source()
+            loaded = self.settings.augmenter(source, seed, augmenter.rank, augmenter.world_size)
+            # Before the fields are set: a state that is refused changes nothing.
+            loaded.load_state_dict(state)
+            augmenter.close()
+            self._augmenter = loaded
+            self._source = source
+            self._seed = seed
+            return loaded
+
+    # --- length ---
 
     def length(self) -> int:
-        """Return this rank's batches of a whole epoch, to somebody who will count on it.
+        """Return this rank's number of batches in a whole epoch, and remember that it was asked.
 
         Raises:
             TypeError: the data set has no length.
         """
         try:
-            self._length_told = self.settings.share()
+            self._reported_length = self.settings.share()
         except TypeError:
-            self._has_asked_for_length_in_vain = True
+            self._has_failed_to_report_length = True
             raise
-        return self._length_told
+        return self._reported_length
 
-    def _check_length_told(self) -> None:
-        if self._length_told is None:
+    def _check_reported_length(self) -> None:
+        """Raise a RuntimeError if the length has changed since a caller got it."""
+        if self._reported_length is None:
             return
         length = self.settings.share()
-        if length != self._length_told:
+        if length != self._reported_length:
             world_size = self.settings.rank_and_world_size()[1]
             raise RuntimeError(
-                f"len() of this loader was {self._length_told} when it was asked for, and is "
-                f"{length} now that there are "
-                f"{world_size} ranks: whoever asked counts on the wrong number. Ask for it, or "
-                "make the loader, after "
+                f"len() of this loader was {self._reported_length} when it was asked for, and is "
+                f"{length} now that there are {world_size} ranks: whoever asked counts on the "
+                "wrong number. Ask for it, or make the loader, after "
                 "torch.distributed.init_process_group (in Lightning: in train_dataloader())"
             )
 
-    # --- what samplers and views read
-    # ---------------------------------------------------------------------------------
+    # --- what samplers and views read: implements `KeyedStream` ---
 
     @property
     def has_single_items(self) -> bool:
-        """Implements `KeyedStream`; so do the following."""
+        """Whether each item is a batch by itself."""
         return self.settings.has_single_items
 
     @property
     def refuses_samples(self) -> bool:
+        """Whether samples that the loader did not fetch itself are an error."""
         return self.settings.is_iterable or self.settings.has_single_items
 
     @property
-    def rank_and_world_size(self) -> Place:
+    def rank_and_world_size(self) -> RankAndSize:
+        """The rank of this process, and the number of ranks that share the batches."""
         return self.settings.rank_and_world_size()
 
     def num_batches(self) -> int:
+        """Return the number of batches of an epoch, over all ranks."""
         return self.settings.num_batches()
 
     def indices(self, epoch: int, step: int) -> list[Any]:
+        """Return the indices of a batch's samples."""
         augmenter = self._for_keys(None)
         branch = SeedBranch(SeedTree(augmenter.seed).child(augmenter.name), augmenter.num_streams)
         assert isinstance(self._source, DatasetSource)
         return self._source.indices(Current(branch, epoch, step))
 
     def keyed_epoch(self) -> int:
+        """Return the epoch that is being read by keys, or that comes next."""
         return self.reader.epoch
 
     def batch_of(self, keys: Sequence[SampleKey]) -> Any:
-        sizes: dict[tuple[int, int], int] = {}
-        places: dict[tuple[int, int], list[int]] = {}
+        """Return the samples of these keys as one collated batch."""
+        sizes: dict[EpochAndStep, int] = {}
+        indices: dict[EpochAndStep, list[int]] = {}
         for key in keys:
-            sizes[key.epoch, key.step] = key.size
-            places.setdefault((key.epoch, key.step), []).append(key.place)
-        batches = list(places)
-        if len(batches) == 1 and places[batches[0]] == list(range(sizes[batches[0]])):
-            self._check_is_own(*batches[0])
-            return self._read(batches[0])
-        parts = [Part(self._read(batch), sizes[batch], places[batch]) for batch in batches]
+            batch = key.epoch, key.step
+            sizes[batch] = key.size
+            indices.setdefault(batch, []).append(key.index_in_batch)
+        batches = list(indices)
+        first = batches[0]
+        if len(batches) == 1 and indices[first] == list(range(sizes[first])):
+            self._check_is_own(*first)
+            return self._read(first)
+        parts = [Part(self._read(batch), sizes[batch], indices[batch]) for batch in batches]
         return gathered(parts, self.settings.collate_fn in (None, default_collate))
 
-    def _read(self, batch: tuple[int, int]) -> Any:
+    def _read(self, batch: EpochAndStep) -> Any:
         return self.reader.read(self._for_keys(batch), *batch)
 
-    def _for_keys(self, batch: tuple[int, int] | None) -> DeterministicAugmenter:
-        """Return the augmenter for a loader that somebody made of this one's parts.
+    def _for_keys(self, batch: EpochAndStep | None) -> DeterministicAugmenter:
+        """Return the augmenter for a loader that a library made of this one's attributes.
 
         Args:
-            batch: which one is asked for; None: its order alone.
+            batch: the batch that is requested; None: only the order of samples is.
         """
-        with self._making:
+        with self._lock:
             if self._augmenter is None:
-                self._check_length_told()
-                shares = self.settings.shares
-                # Accelerate shares the keys of all batches out among all ranks.
-                place = self.settings.rank_and_world_size() if shares else process_group()
-                return self._make(place or (0, 1))
-            if batch is not None and self.reader.reads_in_a_row(*batch):
-                is_ahead_of_others = self._augmenter.world_size > 1 and not self.settings.shares
-                if is_ahead_of_others:  # this rank reads all of them: workers are to make them all
-                    return self._move_to_place((0, 1))
+                self._check_reported_length()
+                return self._make(self._rank_for_keys())
+            if batch is None or not self.reader.reads_in_a_row(*batch):
+                return self._augmenter
+            if self._augmenter.world_size > 1 and not self.settings.shares:
+                # This rank reads the batches of all ranks, so its workers make all of them.
+                return self._change_rank((0, 1))
             return self._augmenter
 
+    def _rank_for_keys(self) -> RankAndSize:
+        if self.settings.shares:
+            return self.settings.rank_and_world_size()
+        # Accelerate divides the keys of all batches among all ranks.
+        return process_group() or (0, 1)
+
     def _check_is_own(self, epoch: int, step: int) -> None:
-        """RuntimeError: a loader that shares its batches out was remade by somebody who does not."""
+        """Raise a RuntimeError if this rank is asked for another rank's batch.
+
+        A loader that shares its batches among ranks was copied by a library that does not.
+        """
         rank, world_size = self.settings.rank_and_world_size()
         if step % world_size == rank or self.reader.has_read_all_of(epoch):
             return
         raise RuntimeError(
             f"rank {rank} of {world_size} was asked for batch {step} by another DataLoader made of "
-            "this one, which does not "
-            "share batches out among ranks: with Accelerate, call prepare before skip_first_batches"
+            "this one, which does not share batches out among ranks: with Accelerate, call prepare "
+            "before skip_first_batches"
         )

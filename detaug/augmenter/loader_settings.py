@@ -1,4 +1,4 @@
-"""What a `detaug.DataLoader` was asked for, and the augmenter that this makes."""
+"""The arguments of a `detaug.DataLoader` as a value, and the augmenter that follows from them."""
 
 from __future__ import annotations
 
@@ -42,21 +42,23 @@ _BRANCHES = {
     ITERABLE: "streamed",
 }
 
-#: Lightning's wrapper around a batch sampler for predict, which notes the indices of samples.
+#: Lightning's wrapper around a batch sampler for predict, which records the indices of samples.
 _OBSERVER = "_IndexBatchSamplerWrapper"
 
 
 @dataclass(frozen=True)
 class Order:
-    """In which order, and by whom, samples are read.
+    """The order in which samples are read, and the ranks that share them.
 
     Attributes:
         kind: SHUFFLED, IN_ORDER, SAMPLER, BATCH_SAMPLER or ITERABLE.
-        indices: the sampler or batch sampler of these two kinds.
-        batch_size: samples of a batch; None: each is a batch by itself, or a batch sampler says it.
+        indices: the user's sampler or batch sampler; None for the other kinds.
+        batch_size: samples in a batch. None: each sample is a batch by itself, or a batch sampler
+            sets the size.
         drop_last: leave out the last, smaller batch.
-        distributed: the DistributedSampler whose ranks share the batches.
-        observer: a wrapper of Lightning's around the batch sampler, which notes what was asked for.
+        distributed: a DistributedSampler whose ranks share the batches; None: not passed.
+        observer: Lightning's wrapper around the batch sampler, which records the indices; None:
+            not passed.
     """
 
     kind: str
@@ -75,10 +77,10 @@ def order_of(
     batch_sampler: Any,
     drop_last: bool,
 ) -> Order:
-    """Return the order that these arguments of a DataLoader say, which torch has checked.
+    """Return the order that follows from a DataLoader's arguments, which torch has checked.
 
     Raises:
-        ValueError: a sampler gives one rank's share in an order of its own.
+        ValueError: a sampler yields one rank's share in an order of its own.
     """
     if isinstance(dataset, IterableDataset):
         return Order(ITERABLE, None, batch_size, drop_last)
@@ -87,7 +89,7 @@ def order_of(
         observer = batch_sampler
         batch_sampler = batch_sampler._batch_sampler
     if isinstance(batch_sampler, Batches):
-        # Of a loader that is being remade.
+        # The attribute of a loader that a library is copying.
         batch_size = batch_sampler.batch_size
         drop_last = batch_sampler.drop_last
         sampler = batch_sampler.sampler
@@ -96,64 +98,66 @@ def order_of(
     if isinstance(sampler, DistributedSampler) and not isinstance(sampler, EpochSampler):
         distributed = sampler
         shuffle = sampler.shuffle
-        sampler = _sampler_within(sampler)
+        sampler = _inner_sampler(sampler)
     if batch_sampler is not None:
         _refuse_share(batch_sampler)
         return Order(BATCH_SAMPLER, batch_sampler, None, False, distributed, observer)
+    indices = None
     if isinstance(sampler, EpochSampler):
-        known = sampler.stream.settings.order  # type: ignore[attr-defined]
-        kind, indices = known.kind, known.indices
+        original = sampler.stream.settings.order  # type: ignore[attr-defined]
+        kind = original.kind
+        indices = original.indices
     elif sampler is None or type(sampler) is SequentialSampler:
-        kind, indices = SHUFFLED if shuffle else IN_ORDER, None
+        kind = SHUFFLED if shuffle else IN_ORDER
     else:
-        kind, indices = SAMPLER, sampler
+        kind = SAMPLER
+        indices = sampler
     return Order(kind, indices, batch_size, drop_last, distributed, observer)
 
 
 def wraps_batches(batch_sampler: Any) -> bool:
-    """Return whether a batch sampler is a library's own, around the one of a `detaug.DataLoader`."""
+    """Return whether a library's batch sampler wraps the one of a `detaug.DataLoader`."""
     is_observer = type(batch_sampler).__name__ == _OBSERVER
     return not is_observer and isinstance(getattr(batch_sampler, "batch_sampler", None), Batches)
 
 
-def _sampler_within(sampler: DistributedSampler[Any]) -> Any:
-    """Return the sampler whose entries a DistributedSampler shares out; None: those of the data
-    set.
+def _inner_sampler(sampler: DistributedSampler[Any]) -> Any:
+    """Return the sampler that a DistributedSampler divides among ranks; None: it has none.
+
+    Raises:
+        ValueError: the sampler has an order of its own.
     """
     if type(sampler).__iter__ is DistributedSampler.__iter__:
         return None
-    # Lightning's, for loaders with a sampler of their own: its data set has the samples of that
-    # one.
-    within = getattr(sampler.dataset, "_sampler", None)
-    if type(sampler).__name__ == "DistributedSamplerWrapper" and within is not None:
-        return within
+    # Lightning's DistributedSampler of a sampler: its data set is a wrapper around the sampler.
+    inner = getattr(sampler.dataset, "_sampler", None)
+    if type(sampler).__name__ == "DistributedSamplerWrapper" and inner is not None:
+        return inner
     raise ValueError(
         f"{type(sampler).__name__} gives each rank a share of the samples in an order of its own, "
-        "and ranks share whole batches "
-        "here: pass the order of all samples as sampler=, with shard=True, or a plain "
-        "DistributedSampler. (Lightning's predict "
-        "on several devices has such a sampler: use one device, or "
-        "Trainer(use_distributed_sampler=False))"
+        "and ranks share whole batches here: pass the order of all samples as sampler=, with "
+        "shard=True, or a plain DistributedSampler. (Lightning's predict on several devices has "
+        "such a sampler: use one device, or Trainer(use_distributed_sampler=False))"
     )
 
 
 def _refuse_share(batch_sampler: Any) -> None:
+    """Raise a ValueError if a batch sampler yields the batches of one of several ranks."""
     sampler = getattr(batch_sampler, "sampler", None)
     if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
         raise ValueError(
             f"batch_sampler ({type(batch_sampler).__name__}) gives batches of one of "
-            f"{sampler.num_replicas} ranks: pass its "
-            f"{type(sampler).__name__} as sampler=, with batch_size, or batches of all samples "
-            "with shard=True"
+            f"{sampler.num_replicas} ranks: pass its {type(sampler).__name__} as sampler=, with "
+            "batch_size, or batches of all samples with shard=True"
         )
 
 
 class SingleItem:
-    """Collation of a loader without batch size: each item is converted by itself."""
+    """The collate function of a loader without batch size: converts each item by itself."""
 
     def __init__(self, function: Callable[[Any], Any] | None) -> None:
         self.function: Callable[[Any], Any] = default_convert if function is None else function
-        # By which a state dict knows it.
+        # State dicts contain this name.
         self.__qualname__ = f"item by {getattr(self.function, '__qualname__', '')}"
 
     def __call__(self, samples: list[Any]) -> Any:
@@ -163,11 +167,11 @@ class SingleItem:
 
 @dataclass(frozen=True)
 class Settings:
-    """The arguments of a `DataLoader`, as they are documented there.
+    """The arguments of a `DataLoader`, which documents them.
 
     Attributes:
-        dataset: the user's own.
-        order: what batch_size, shuffle, samplers and drop_last say together.
+        dataset: the user's data set.
+        order: follows from batch_size, shuffle, the samplers and drop_last.
     """
 
     dataset: Any
@@ -194,7 +198,7 @@ class Settings:
 
     @property
     def is_iterable(self) -> bool:
-        """Whether the data set says its order itself."""
+        """Whether the data set sets the order itself."""
         return self.order.kind == ITERABLE
 
     @property
@@ -209,19 +213,23 @@ class Settings:
 
     @property
     def branch(self) -> str:
-        """The branch of the seed tree: the name, or what stands for it."""
+        """The branch of the seed tree: the name, or one that follows from the order."""
         return self.name or _BRANCHES[self.order.kind]
 
     @property
     def tail(self) -> str:
-        """What becomes of a last round with fewer batches than ranks."""
+        """The use of a last round with fewer batches than ranks: "drop" or "pad"."""
         distributed = self.order.distributed
         if self.order.drop_last or (distributed is not None and distributed.drop_last):
             return "drop"
         return "pad"
 
     def num_batches(self) -> int:
-        """Return an epoch's batches over all ranks. TypeError: the data set has no length."""
+        """Return the number of batches of an epoch, over all ranks.
+
+        Raises:
+            TypeError: the data set or sampler has no length.
+        """
         order = self.order
         if order.kind == BATCH_SAMPLER:
             return length_of(order.indices)
@@ -233,32 +241,43 @@ class Settings:
         return math.ceil(num_samples / order.batch_size)
 
     def rank_and_world_size(self) -> tuple[int, int]:
-        """Return this process's rank among those that share the batches, as far as it is known by
-        now.
+        """Return this process's rank and the number of ranks that share the batches, if known yet.
+
+        (0, 1) if ranks do not share them.
         """
         distributed = self.order.distributed
         if distributed is not None:
             return distributed.rank, distributed.num_replicas
-        return known_rank_and_world_size() if self.shard else (0, 1)
+        if self.shard:
+            return known_rank_and_world_size()
+        return 0, 1
 
     def share(self) -> int:
-        """Return this rank's batches of a whole epoch. TypeError: the data set has no length."""
+        """Return this rank's number of batches in a whole epoch.
+
+        Raises:
+            TypeError: the data set or sampler has no length.
+        """
         rank, world_size = self.rank_and_world_size()
         return StepPlan(1, rank, world_size, tail=self.tail).share_of(self.num_batches())
 
     def source(self) -> Source:
-        """Return what gives the batches, taken from the objects as they are now."""
+        """Return the source of raw batches, made of the objects as they are now."""
         order = self.order
-        batch_size = 1 if self.has_single_items else order.batch_size
-        collate_fn = SingleItem(self.collate_fn) if self.has_single_items else self.collate_fn
+        batch_size = order.batch_size
+        collate_fn = self.collate_fn
+        if self.has_single_items:
+            batch_size = 1
+            collate_fn = SingleItem(self.collate_fn)
         if self.is_iterable:
             return TorchIterable(
                 self.dataset, None, batch_size, order.drop_last, collate_fn, self.worker_init_fn
             )
+        has_sampler = order.kind in (SAMPLER, BATCH_SAMPLER)
         return DatasetSource(
             self.dataset,
             batch_size,
-            None if order.kind in (SAMPLER, BATCH_SAMPLER) else order.kind == SHUFFLED,
+            None if has_sampler else order.kind == SHUFFLED,
             order.drop_last,
             collate_fn,
             sampler=order.indices if order.kind == SAMPLER else None,
@@ -270,21 +289,20 @@ class Settings:
     def augmenter(
         self, source: Source, seed: Seed, rank: int, world_size: int
     ) -> DeterministicAugmenter:
-        """Return the augmenter of one rank, which has taken the pipeline."""
+        """Return the augmenter of one rank, with its pipeline settled."""
         executor = self.executor
         if executor is None and self.num_workers:
             executor = LocalProcesses(
                 start_method=_start_method(self.multiprocessing_context),
                 stall_timeout=self.timeout or None,
             )
-        # As torch counts them: the batch that a worker is making is one of those that it
-        # prefetches.
-        prefetched = 2 if self.prefetch_factor is None else self.prefetch_factor
+        # Torch counts the batch that a worker is making as one of the prefetched ones.
+        num_prefetched = 2 if self.prefetch_factor is None else self.prefetch_factor
         augmenter: DeterministicAugmenter = DeterministicAugmenter(
             source,
             self.transform,
             self.num_workers,
-            num_cached=max(0, prefetched - 1) * self.num_workers,
+            num_cached=max(0, num_prefetched - 1) * self.num_workers,
             pin_memory=self.pin_memory,
             seed=seed,
             name=self.branch,
@@ -303,19 +321,26 @@ class Settings:
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of a `DataLoader` with these settings."""
-        given = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "order"}
         order = self.order
+        options = {
+            name: getattr(self, name) for name in self.__dataclass_fields__ if name != "order"
+        }
         if order.kind == BATCH_SAMPLER:
-            return {**given, "batch_sampler": order.indices}
-        given |= {"batch_size": order.batch_size, "drop_last": order.drop_last}
+            options["batch_sampler"] = order.indices
+            return options
+        options["batch_size"] = order.batch_size
+        options["drop_last"] = order.drop_last
         if order.distributed is not None:
-            return {**given, "sampler": order.distributed}
-        if order.kind == SAMPLER:
-            return {**given, "sampler": order.indices}
-        return {**given, "shuffle": True if order.kind == SHUFFLED else None}
+            options["sampler"] = order.distributed
+        elif order.kind == SAMPLER:
+            options["sampler"] = order.indices
+        else:
+            options["shuffle"] = True if order.kind == SHUFFLED else None
+        return options
 
 
 def _start_method(context: Any) -> str | None:
+    """Return the start method of a context of `multiprocessing`, or the method that was passed."""
     if context is None or isinstance(context, str):
         return context
     return str(context.get_start_method())

@@ -1,21 +1,21 @@
-"""An augmenter that is given to a training library as it is, where a DataLoader belongs.
+"""The refusal of an augmenter that is passed to a training library instead of a DataLoader.
 
-Lightning's sanity check would take batches out of its one stream, Trainer would start an epoch
-again that it resumes, and Accelerate's prepare would leave it alone without a word, so that its
-place is in no checkpoint.
+Lightning's sanity check would take batches out of the augmenter's one stream. Trainer would restart
+an epoch that it should resume. Accelerate's prepare would silently ignore the augmenter, so that no
+checkpoint would contain its position.
 
-Who asks is read from the calling frame, because the questions do not tell. Accelerate asks only
-``isinstance(loader, DataLoader)``, as many do for whom no is the right answer. Lightning and
-Trainer also read ``dataset``, ``sampler`` and ``batch_sampler``, but by ``getattr`` with a default,
-as loops of users do: an error there would refuse programs that are right.
+The calling frame shows which library asks; the call itself does not. Accelerate only calls
+``isinstance(loader, DataLoader)``, as many others do for whom False is the right answer. Lightning
+and Trainer also read ``dataset``, ``sampler`` and ``batch_sampler``, but by ``getattr`` with a
+default, as users' loops do. An error there would break correct programs.
 """
 
 from __future__ import annotations
 
 import sys
 
-#: The modules that ask what kind of loader they were given, or iterate over it.
-_ASKING = (
+#: Modules that check the type of a loader, or iterate over it.
+_LIBRARY_MODULES = (
     "accelerate.accelerator",
     "accelerate.data_loader",
     "lightning.fabric.fabric",
@@ -31,19 +31,19 @@ _ASKING = (
 
 
 def refuse_to_be_a_loader(depth: int = 2) -> None:
-    """Raise if a training library asks.
+    """Raise if the calling module belongs to a training library.
 
     Args:
-        depth: of the asking frame; 1 is the caller of this function.
+        depth: of the frame to look at: 1 is the caller of this function, 2 the caller's caller.
 
     Raises:
-        TypeError: it says what to pass in place of the augmenter.
+        TypeError: the message says what to pass instead of the augmenter.
     """
-    asking = str(sys._getframe(depth).f_globals.get("__name__", ""))
-    if asking.startswith(_ASKING):
-        library = asking.partition(".")[0]
+    module = str(sys._getframe(depth).f_globals.get("__name__", ""))
+    if module.startswith(_LIBRARY_MODULES):
+        library = module.partition(".")[0]
         raise TypeError(
             f"{library} was given a DeterministicAugmenter, whose one stream it would not read as "
-            "it reads a DataLoader: pass "
-            "detaug.DataLoader(dataset, ...), or the augmenter's aug.loader()"
+            "it reads a DataLoader: pass detaug.DataLoader(dataset, ...), or the augmenter's "
+            "aug.loader()"
         )

@@ -1,16 +1,16 @@
-"""Passes over an augmenter: which epoch each one gives, and where the loop stands in it.
+"""Passes over an augmenter: the epoch of each pass, and the loop's position in it.
 
     set_epoch, load_state_dict                    iter()
               │                                     │
-           Epochs       says which epoch is next    │
+           Epochs       chooses the next epoch      │
               │                                     │
            Passes  ──── moves the stream there ─── a generator of one epoch's batches
               │
-          state_dict    stands after the batch that the loop was given last
+          state_dict    the position after the last batch that the loop got
 
-Two passes never give the same epoch, whatever `set_epoch` is called between them: libraries count
-epochs in ways of their own (from 1, from 0 again after a resume, once for several passes). Only a
-fixed epoch is given again and again.
+Two passes never read the same epoch, whatever `set_epoch` is called between them. Libraries count
+epochs in different ways: from 1, from 0 again after a resume, once for several passes. Only a fixed
+epoch is read again and again.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from torch.utils.data import DistributedSampler
 
 from detaug.seeding.tree import spawn_key_element
 
-#: What a loader's state dict must hold. ``named`` and ``left`` may be missing.
+#: The keys that a loader's state dict must have. ``named`` and ``left`` may be missing.
 _REQUIRED = frozenset({"augmenter", "next_epoch", "in_epoch"})
 _ALLOWED = _REQUIRED | {"named", "left"}
 
 
 class BatchStream(Protocol):
-    """What passes need of an augmenter.
+    """The part of an augmenter that passes read.
 
     Attributes:
         epoch: the epoch of the batch that is due.
-        position: where the stream stands; compared, kept, and returned to `move_to`.
+        position: the stream's position; it can be compared, kept, and passed to `move_to`.
         next_key: (epoch, step) of the batch that is due; None at an epoch's end.
         has_finished_epoch: whether all batches of the epoch were taken, as far as that is known
             beforehand.
@@ -59,25 +59,25 @@ class BatchStream(Protocol):
         """Go to the first batch of an epoch."""
 
     def seek(self, epoch: int, step: int) -> bool:
-        """Go to a batch. False: it is none of this rank's."""
+        """Go to a batch. Return False if this rank does not have it."""
 
     def replay(self, epoch: int, step: int) -> Any:
-        """Make a batch in this process, wherever the stream stands."""
+        """Return a batch that is made in this process; the stream's position does not change."""
 
     def state_at(self, position: Any) -> dict[str, Any]:
         """Return the state dict for a position; None: for the current one."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where the state was taken."""
+        """Continue where the state was saved."""
 
 
 class Rest(NamedTuple):
-    """What a loaded state leaves of an epoch.
+    """The rest of an epoch in which a state was saved.
 
     Attributes:
         epoch: the epoch.
-        name: what the library called it when the state was saved; None: nothing.
-        is_empty: all its batches had been taken.
+        name: the library's number of the epoch when the state was saved; None: it named none.
+        is_empty: all batches of the epoch had been taken.
         was_left: the loop had left the pass before the state was saved.
     """
 
@@ -88,10 +88,13 @@ class Rest(NamedTuple):
 
 
 class Epochs:
-    """Which epoch the next pass gives.
+    """The choice of the next pass's epoch.
+
+    A library *names* an epoch when it calls ``set_epoch`` of the loader or its sampler. Libraries
+    count differently, so that the name need not be the epoch.
 
     Args:
-        fixed: the epoch of every pass; None: one after the other.
+        fixed: the epoch of every pass; None: each pass is the next epoch.
         sampler: a DistributedSampler whose `set_epoch` counts as the loader's own.
     """
 
@@ -107,19 +110,27 @@ class Epochs:
         self.rest: Rest | None = None
         self._sampler = sampler
         self._name: int | None = None
-        #: The name that the loader's own set_epoch gave last.
+        #: The name from the last call of the loader's own set_epoch.
         self._firm_name: int | None = None
         self._is_named_since_load = sampler is not None
-        #: How often an epoch was named; a loaded state counts as said for good.
+        #: How often an epoch was named. A loaded state counts as two, so that it is no guess.
         self._num_namings = 0
 
     @property
     def name(self) -> int | None:
-        """What the library calls the current epoch; None: it never said."""
-        return self._name if self._sampler is None else self._sampler.epoch
+        """The library's number of the current epoch; None: it has named none."""
+        if self._sampler is not None:
+            return self._sampler.epoch
+        return self._name
 
     def set_epoch(self, epoch: int, is_firm: bool = True) -> None:
-        """Name the next pass. `is_firm`: the user said so, and not a library through the sampler."""
+        """Name the epoch of the next pass.
+
+        Args:
+            epoch: 0 ... 2**32 - 1.
+            is_firm: True: set_epoch of the loader was called; False: set_epoch of its sampler,
+                batch sampler or data set, as libraries do.
+        """
         name = spawn_key_element("epoch", epoch)
         self._name = name
         if self._sampler is not None:
@@ -130,33 +141,38 @@ class Epochs:
 
     @property
     def is_guessed(self) -> bool:
-        """Whether nobody but Accelerate's own count, which starts at 0 in every process, has named
-        the epoch.
+        """Whether at most Accelerate's own count has named the epoch.
+
+        That count starts at 0 in every process.
         """
         return self.fixed is None and self._num_namings <= 1 and not self.name
 
     def load(self, next_epoch: int, rest: Rest | None) -> None:
-        """Continue as a state says. What was named before is forgotten."""
+        """Continue from a state, and forget which epochs were named before."""
         self.next = next_epoch
         self.rest = rest
-        self._name = self._firm_name = None
+        self._name = None
+        self._firm_name = None
         self._is_named_since_load = self._sampler is not None
         self._num_namings = 2
 
     def upcoming(self) -> int:
-        """Return the epoch of the next pass that begins at its start."""
+        """Return the epoch of the next pass that starts at an epoch's first batch."""
         if self.fixed is not None:
             return self.fixed
         name = self.name
-        return self.next if name is None else max(self.next, name)
+        if name is None:
+            return self.next
+        return max(self.next, name)
 
     def begin(self, name_at_iter: int | None) -> tuple[int, bool]:
-        """Return the epoch of the pass that begins now, and whether it is the rest of one.
+        """Return the epoch of the pass that begins now, and whether it is the rest of that epoch.
 
         Args:
             name_at_iter: `name` when ``iter()`` was called, which may be earlier.
         """
-        rest, self.rest = self.rest, None
+        rest = self.rest
+        self.rest = None
         if rest is not None and self._continues(rest, name_at_iter):
             self.has_begun(rest.epoch)
             return rest.epoch, True
@@ -165,23 +181,24 @@ class Epochs:
         return epoch, False
 
     def has_begun(self, epoch: int) -> None:
-        """Note that a pass gives this epoch."""
+        """Record that a pass reads this epoch."""
         self.begun = epoch
         self.next = max(self.next, epoch + 1)
 
     def _continues(self, rest: Rest, name_at_iter: int | None) -> bool:
+        """Return whether the pass that begins now is the rest of a loaded state's epoch."""
         if self.fixed is not None:
             return rest.epoch == self.fixed and not rest.is_empty
         name = self.name
         name_at_save = rest.epoch if rest.name is None else rest.name
         if rest.is_empty:
-            # A loop over the epochs from the saved one on gets nothing more of it.
+            # A loop over the epochs that begins with the saved one gets an empty pass for it.
             return self._is_named_since_load and name == name_at_save
         if name is None or name <= name_at_save:
             return True
-        # The library has gone on to its next epoch. Lightning names it after iter(), and wants a
-        # new pass; Ignite and MONAI name it before, through the sampler, and would have stayed in
-        # the pass that was open.
+        # The library has named a later epoch. Lightning does so after iter(), and wants a new pass.
+        # Ignite and MONAI do so before iter(), through the sampler, and without a resume would have
+        # stayed in the pass that was open.
         return name == name_at_iter and name != self._firm_name and not rest.was_left
 
 
@@ -189,9 +206,9 @@ class Passes:
     """The passes of one loader.
 
     Args:
-        epochs: says which epoch comes next.
-        stream: returns what batches are read from; is called when a pass begins.
-        on_batch: is called with every batch before the loop gets it; None: nothing is.
+        epochs: chooses the epoch of each pass.
+        stream: returns the stream of batches; called when a pass begins.
+        on_batch: called with every batch before the loop gets it, or None.
     """
 
     def __init__(
@@ -203,22 +220,24 @@ class Passes:
         self.epochs = epochs
         self._stream = stream
         self._on_batch = on_batch
-        #: After the batch that was given last, by whichever pass; None: that one's epoch is over,
-        #: or none was given.
+        #: The position after the last batch of any pass; None: its epoch is over, or no batch was
+        #: read.
         self._position: Any = None
-        #: The pass that gave it.
+        #: The identity of the pass that read the last batch.
         self._reader: object = None
-        #: What the library called the epoch then.
+        #: The library's number of the epoch at the last batch.
         self._name: int | None = None
+        #: The loop left the last batch's pass before its end.
         self._was_left = False
         self._num_loads = 0
 
     def new(self) -> Iterator[Any]:
-        """Return an iterator over one epoch. It begins when its first batch is asked for."""
+        """Return an iterator over one epoch, which begins when its first batch is requested."""
         return self._pass(self.epochs.name)
 
     def _pass(self, name_at_iter: int | None) -> Iterator[Any]:
-        me = object()
+        """Yield one epoch's batches, or the rest of them."""
+        reader = object()
         stream = self._stream()
         epoch, is_rest = self.epochs.begin(name_at_iter)
         num_loads = self._num_loads
@@ -227,7 +246,8 @@ class Passes:
         position = stream.position
         try:
             while True:
-                if stream.position != position:  # another pass went on from elsewhere
+                # Another pass may have moved the stream.
+                if stream.position != position:
                     stream.move_to(position)
                 try:
                     batches = [next(stream)]
@@ -236,45 +256,48 @@ class Passes:
                         self._position = None
                     return
                 position = stream.position
-                # A pass that was open when a state was loaded is no longer the loop's.
+                # The loop no longer reads a pass that was open when a state was loaded.
                 if num_loads == self._num_loads:
-                    self._note(me, position)
+                    self._record(reader, position)
                 if self._on_batch is not None:
                     self._on_batch(batches[0])
-                # This frame must not hold the batch while the loop works on it.
+                # This frame must not hold the batch while the loop works on it: its memory could
+                # not be used again.
                 yield batches.pop()
         except GeneratorExit:
-            self._was_left = self._was_left or self._reader is me
+            self._was_left = self._was_left or self._reader is reader
             raise
 
-    def _note(self, reader: object, position: Any) -> None:
+    def _record(self, reader: object, position: Any) -> None:
+        """Record the position of the loop after a batch."""
         self._position = position
         self._reader = reader
         self._name = self.epochs.name
         self._was_left = False
 
     def state_dict(self, stream: BatchStream) -> dict[str, Any]:
-        """Return where the loop stands in this stream: after the batch that it was given last."""
+        """Return the loop's position in this stream, after the last batch that it got."""
         epochs = self.epochs
         position = self._position
         name = self._name
-        if epochs.rest is None and epochs.fixed is None and self._has_moved_on():
-            # That pass is over, and the next one is to begin.
+        if epochs.rest is None and epochs.fixed is None and self._has_named_later_epoch():
+            # The last batch's pass is over, and the next one will begin.
             position = None
             name = epochs.name
+        is_in_epoch = position is not None
         state: dict[str, Any] = {
             "augmenter": stream.state_at(position),
-            "next_epoch": epochs.upcoming() if position is None else epochs.next,
-            "in_epoch": position is not None,
+            "next_epoch": epochs.next if is_in_epoch else epochs.upcoming(),
+            "in_epoch": is_in_epoch,
         }
         if name is not None:
             state["named"] = name
-        if self._was_left and position is not None:
+        if self._was_left and is_in_epoch:
             state["left"] = True
         return state
 
-    def _has_moved_on(self) -> bool:
-        """Return whether the library has named another epoch since the last batch."""
+    def _has_named_later_epoch(self) -> bool:
+        """Return whether the library has named a later epoch since the last batch."""
         name = self.epochs.name
         return name is not None and (self._name is None or name > self._name)
 
@@ -282,11 +305,11 @@ class Passes:
         """Continue where `state_dict` was called.
 
         Args:
-            state: what `state_dict` returned.
-            load_stream: loads the stream's own part of it, and returns the stream.
+            state: the result of `state_dict`.
+            load_stream: loads the stream's own part of the state, and returns the stream.
 
         Raises:
-            TypeError, ValueError: it is no such state; nothing has changed then.
+            TypeError, ValueError: it is not such a state. Nothing has changed then.
         """
         if not isinstance(state, dict) or not _REQUIRED <= set(state) <= _ALLOWED:
             raise ValueError(
@@ -302,6 +325,7 @@ class Passes:
                 raise ValueError(
                     f"the state's {flag!r} must be True or False, got {state[flag]!r:.200}"
                 )
+        # After all checks, and before any field is set: it may raise as well.
         stream: BatchStream = load_stream(state["augmenter"])
         rest = None
         self._position = None

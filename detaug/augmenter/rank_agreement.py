@@ -1,8 +1,7 @@
-"""What the ranks of one training tell each other about loaders: the seed that rank 0 drew, and that
-all read the same.
+"""Messages between the ranks of a training about a loader: rank 0's drawn seed and first batch.
 
-It goes through the process group's store. Rank 0 never waits there, so that a loader of rank 0
-alone (a validation) is held up by nobody.
+They go through the process group's store. Rank 0 writes and never waits, so that a loader of rank 0
+alone (for a validation) is not delayed.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from detaug.seeding.ranks import RankUnknown, process_group
 
 logger = logging.getLogger("detaug")
 
-#: How many loaders of a name have drawn a seed: the ranks make them in one order.
-_drawn: Counter[str] = Counter()
+#: By loader name: how many loaders have drawn a seed. All ranks make the loaders of one name in the
+#: same order, so that the number identifies a loader.
+_num_draws: Counter[str] = Counter()
 
 
 def drawn_seed(name: str, rank: int, world_size: int) -> int:
-    """Return a seed from torch's default generator; of ranks that share batches, the one that rank
-    0 drew.
+    """Return a seed from torch's default generator; ranks that share batches get rank 0's.
 
     Args:
         name: the loader's branch of the seed tree.
-        rank, world_size: of the ranks that share its batches; 0 and 1 where none do.
+        rank, world_size: of the ranks that share its batches; 0 and 1 if none do.
 
     Raises:
-        RankUnknown: (a ValueError) there is no process group through which to agree on one, or rank
-            0 has drawn none.
+        RankUnknown: (a ValueError) there is no process group through which the ranks could agree,
+            or rank 0 has drawn no seed.
     """
     if world_size == 1:
         return _draw()
@@ -42,28 +41,29 @@ def drawn_seed(name: str, rank: int, world_size: int) -> int:
     if process_group() is None:
         raise RankUnknown(
             f"{world_size} ranks share the batches of the loader {name!r}, no seed was given, and "
-            "without a process group each "
-            f"would draw another: {advice}, or call torch.distributed.init_process_group first"
+            f"without a process group each would draw another: {advice}, or call "
+            "torch.distributed.init_process_group first"
         )
-    _drawn[name] += 1
-    key = f"detaug/drawn/{_drawn[name]}/{name}"
+    _num_draws[name] += 1
+    key = f"detaug/drawn/{_num_draws[name]}/{name}"
     if rank == 0:
         seed = _draw()
         _store().set(key, str(seed))
         return seed
     try:
         seed = int(_store().get(key))
-    except RuntimeError as error:  # torch's DistStoreError: a timeout
+    except RuntimeError as error:
+        # A timeout: torch's DistStoreError.
         raise RankUnknown(
             f"rank {rank} of {world_size} waited in vain for the seed that rank 0 draws for the "
-            f"loader {name!r}: every rank "
-            f"must read such a loader. Otherwise {advice}"
+            f"loader {name!r}: every rank must read such a loader. Otherwise {advice}"
         ) from error
     logger.info("seed=%d (rank 0's, for the loader %r)", seed, name)
     return seed
 
 
 def _draw() -> int:
+    """Return a seed from torch's default generator, and log it."""
     seed = int(torch.empty((), dtype=torch.int64).random_().item())
     logger.info("seed=%d (drawn from torch's default generator; pass it to repeat the run)", seed)
     return seed
@@ -76,12 +76,12 @@ class FirstBatches:
         self._name = name
         self._rank = rank
         self._world_size = world_size
-        self._owner = os.getpid()  # the store's connection is this process's, and not a fork's
+        self._owner_pid = os.getpid()
         self._is_compared = False
 
     @classmethod
     def here(cls, name: str) -> FirstBatches | None:
-        """Return a comparison for the loader of this name; None where there is one rank."""
+        """Return a comparison for the loader of this name; None if there is one rank."""
         group = process_group()
         if group is None or group[1] == 1:
             return None
@@ -93,7 +93,8 @@ class FirstBatches:
         Args:
             batch: the one that this rank has got. Only the first counts.
         """
-        if self._is_compared or os.getpid() != self._owner:
+        # The store's connection belongs to the process that opened it, and not to its forks.
+        if self._is_compared or os.getpid() != self._owner_pid:
             return
         self._is_compared = True
         first = fingerprint_or_none(batch)
@@ -108,9 +109,8 @@ class FirstBatches:
             return
         logger.warning(
             "ranks %d and %d of %d read the same batches of the loader %r: a training needs "
-            "shard=True, or a "
-            "DistributedSampler, for each rank to get its share. Where all ranks are to see "
-            "all data, this is right",
+            "shard=True, or a DistributedSampler, for each rank to get its share. Where all ranks "
+            "are to see all data, this is right",
             *sorted((earlier_rank, self._rank)),
             self._world_size,
             self._name,
@@ -118,4 +118,5 @@ class FirstBatches:
 
 
 def _store() -> Any:
+    """Return the process group's store; torch has no public name for it."""
     return torch.distributed.distributed_c10d._get_default_store()

@@ -1,6 +1,4 @@
-"""Augmenters that should share a seed and do not (ranks), and those that share one and should not
-(train and val).
-"""
+"""Checks of seeds: ranks must have the same seed, different pipelines must not."""
 
 from __future__ import annotations
 
@@ -20,70 +18,76 @@ from detaug.seeding.tree import Seed
 
 logger = logging.getLogger("detaug")
 
-#: After so many batches rank 0 is not asked for any more: it may make no such augmenter.
-_ASKED_AT_MOST = 32
+#: A rank looks for rank 0's seed at this many batches. Rank 0 may have no such augmenter.
+_MAX_LOOKS = 32
 
-_comparisons: Counter[str] = Counter()
-#: What was logged: the entropy of both augmenters, and whether they have the same pipeline.
+#: By augmenter name: how many comparisons have been made. All ranks start the augmenters of one
+#: name in the same order, so that the number identifies one.
+_num_comparisons: Counter[str] = Counter()
+#: The messages that were logged: the entropy of both augmenters, and whether they have the same
+#: pipeline.
 _logged: set[tuple[tuple[int, ...], bool]] = set()
 
 
 class RankSeeds:
-    """Compares the seeds of all ranks with rank 0's, where `torch.distributed` is initialised.
+    """Compares this rank's seed with rank 0's, if `torch.distributed` is initialised.
 
-    Rank 0 leaves its seed in the process group's store, under the augmenter's name. Nobody waits,
-    for it may come later or never: a rank that does not find it looks again at its next batches.
+    Rank 0 writes its seed to the process group's store, under the augmenter's name. No rank waits:
+    rank 0 may write later, or never. A rank that does not find the seed looks again at its next
+    batches.
     """
 
     def __init__(self, rank: int, name: str, seed: Seed) -> None:
-        self._owner = os.getpid()  # the store's connection is this process's, and not a fork's
+        self._owner_pid = os.getpid()
+        # Torch has no public name for it.
         self._store: Any = torch.distributed.distributed_c10d._get_default_store()
-        _comparisons[name] += (
-            1  # ranks make, and start anew, their augmenters of one name in one order
-        )
-        self._key = f"detaug/seed/{_comparisons[name]}/{name}"
+        _num_comparisons[name] += 1
+        self._key = f"detaug/seed/{_num_comparisons[name]}/{name}"
         self._rank = rank
         self._seed = json.dumps(seed)
+        self._looks_left = _MAX_LOOKS
         if rank == 0:
             self._store.set(self._key, self._seed)
-        self._left = 0 if rank == 0 else _ASKED_AT_MOST
+            self._looks_left = 0
 
     def compare(self) -> None:
-        """Look at rank 0's seed; costs nothing once it was the same.
+        """Compare with rank 0's seed; do nothing once it was the same.
 
         Raises:
-            ValueError: it is another.
+            ValueError: rank 0 has another seed.
         """
-        if self._left <= 0 or os.getpid() != self._owner:
+        # The store's connection belongs to the process that opened it, and not to its forks.
+        if self._looks_left <= 0 or os.getpid() != self._owner_pid:
             return
-        self._left -= 1
+        self._looks_left -= 1
         if not self._store.check([self._key]):
             return
-        if (first := self._store.get(self._key).decode()) != self._seed:
-            self._left = _ASKED_AT_MOST
+        seed_of_rank_0 = self._store.get(self._key).decode()
+        if seed_of_rank_0 != self._seed:
+            # The next batch raises again.
+            self._looks_left = _MAX_LOOKS
             raise ValueError(
-                f"the ranks of this training have different seeds: rank 0 has seed {first}, rank "
-                f"{self._rank} has seed "
-                f"{self._seed}. Each would take its steps of another stream, and none of them "
-                "could be made again with one "
-                "seed. Pass the same seed on all ranks; rank= and world_size= see to it that each "
-                "rank gets its own batches."
+                "the ranks of this training have different seeds: rank 0 has seed "
+                f"{seed_of_rank_0}, rank {self._rank} has seed {self._seed}. Each would take its "
+                "steps of another stream, and none of them could be made again with one seed. Pass "
+                "the same seed on all ranks; rank= and world_size= see to it that each rank gets "
+                "its own batches."
             )
-        self._left = 0
+        self._looks_left = 0
 
 
 @dataclass(frozen=True, eq=False)
 class RunningAugmenter:
-    """An augmenter that draws numbers in this process, as others are compared with it.
+    """A record of an augmenter that was started in this process, for comparison with later ones.
 
     Attributes:
-        entropy: the seed of all its numbers.
-        rank: whose batches it makes.
+        entropy: the seed of all its random numbers, as words.
+        rank: the rank whose batches it makes.
         declared: the lines that describe its pipeline.
         source_name: the class of its loader.
-        seed: as the user gave it.
-        name: as the user gave it.
-        is_running: returns whether it has an engine; None once it is gone.
+        seed: as the user passed it.
+        name: as the user passed it.
+        is_running: a weak reference to a method that returns whether the augmenter has an engine.
     """
 
     entropy: tuple[int, ...]
@@ -109,18 +113,20 @@ def _runs(augmenter: RunningAugmenter) -> bool:
 
 
 def log_shared_seed(augmenter: RunningAugmenter) -> None:
-    """Log once where another augmenter that runs in this process draws the same random numbers.
+    """Log once that another augmenter which runs in this process draws the same random numbers.
 
-    It is a warning where the two have different pipelines. A second augmenter of the same pipeline
+    It is a warning if the two have different pipelines. A second augmenter of the same pipeline
     may be a repetition on purpose.
     """
     if any(_runs(other) and other.draws_same_numbers(augmenter) for other in _running):
-        gc.collect()  # one that nobody refers to any more may wait for it
+        # An augmenter that nothing refers to, in a cycle, would still count as running.
+        gc.collect()
     for other in list(_running):
         if other.is_running() is None:
             _running.remove(other)
         elif _runs(other) and other.draws_same_numbers(augmenter):
             _log_once(other, augmenter)
+    # Records of this same augmenter's earlier starts.
     earlier_records = [record for record in _running if record.is_running == augmenter.is_running]
     for record in earlier_records:
         _running.remove(record)

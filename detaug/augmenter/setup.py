@@ -1,4 +1,4 @@
-"""What an augmenter makes its batches of, for other rooms that make them again or describe them."""
+"""The parts of an augmenter that other rooms need to replay or describe its batches."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from detaug.seeding.current import SeedBranch
 
 @dataclass(frozen=True)
 class Setup:
-    """What an augmenter makes its batches of.
+    """The parts from which an augmenter makes its batches.
 
     Attributes:
-        source: Where raw batches come from.
-        drew_its_seed: No seed was passed.
-        declared: The pipeline's description, as `detaug.objects.description` has it.
-        branch: Where in the seed tree its batches are.
-        replayer: Makes batches in this process. Several of one stream, in their order, cost it as
-            much as the last one.
+        source: of raw batches.
+        drew_its_seed: no seed was passed.
+        declared: the lines that describe the pipeline (`detaug.objects.description`).
+        branch: the branch of the seed tree that has the seeds of its batches.
+        replayer: makes batches in this process. Several batches of one stream, in order, cost as
+            much as the last one alone.
     """
 
     source: Source

@@ -1,4 +1,4 @@
-"""What is saved of an augmenter: a handful of integers and strings."""
+"""The state dict of an augmenter: a few integers and strings."""
 
 from __future__ import annotations
 
@@ -26,18 +26,22 @@ _NUMBERS = (
 
 @dataclass(frozen=True)
 class State:
-    """A position in one stream of batches, and what stream it is.
+    """A position in a stream of batches, and the identity of that stream.
 
     Attributes:
-        epoch, step: what is due next.
-        taken: batches this rank took in the epoch, since there are so many ranks.
-        pipeline: declared parameters, a line each (see `detaug.objects.description`).
-        loader_states: where a loader's copies stand (see `detaug.pipeline.loader_states`); empty:
-            that is not known.
-        values: what no parameter declares, a line each (see `detaug.pipeline.undeclared`).
-        skipped: batches that were left out directly before the position.
-        before: batches that all ranks took in the epoch when there were more or fewer of them;
-            None: it was begun by as many ranks as there are.
+        seed, name: of the stream.
+        epoch, step: of the batch that is due.
+        taken: number of batches that this rank took in the epoch, with the current number of ranks.
+        rank, world_size: of the process that saved the state.
+        num_streams: number of logical workers.
+        pipeline: declared parameters, one a line (see `detaug.objects.description`).
+        seed_scheme, numerics: versions (see `detaug.versions`).
+        loader_states: states of the loader's copies (see `detaug.pipeline.loader_states`); empty:
+            not known.
+        values: values that no parameter declares, one a line (see `detaug.pipeline.undeclared`).
+        skipped: number of batches that were left out directly before the position.
+        before: number of batches that all ranks took in the epoch with another number of ranks;
+            None: the number of ranks has not changed in this epoch.
     """
 
     seed: Seed
@@ -57,42 +61,33 @@ class State:
     before: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain integers and strings."""
-        state: dict[str, Any] = {
-            "format": _FORMAT,
-            **{name: getattr(self, name) for name in _NUMBERS},
-        }
-        state |= {"seed": self.seed, "name": self.name, "pipeline": "\n".join(self.pipeline)}
-        optional = {
-            "loader_states": self.loader_states or None,
-            "values": "\n".join(self.values) or None,
-            "skipped": self.skipped or None,
-            "before": self.before,
-        }
-        return state | {name: value for name, value in optional.items() if value is not None}
+        """Return the state dict: keys without a value are left out."""
+        state: dict[str, Any] = {"format": _FORMAT}
+        for key in _NUMBERS:
+            state[key] = getattr(self, key)
+        state["seed"] = self.seed
+        state["name"] = self.name
+        state["pipeline"] = "\n".join(self.pipeline)
+        if self.loader_states:
+            state["loader_states"] = self.loader_states
+        values = "\n".join(self.values)
+        if values:
+            state["values"] = values
+        if self.skipped:
+            state["skipped"] = self.skipped
+        # Unlike the others 0 is a value here: rounds may then begin at any step.
+        if self.before is not None:
+            state["before"] = self.before
+        return state
 
     @staticmethod
     def from_dict(state: Any) -> State:
-        """Read a state dict. A TypeError or ValueError says what is missing or of the wrong kind."""
-        if not isinstance(state, dict):
-            raise TypeError(f"a state dict is a dict, got {type(state).__name__}")
-        missing = [
-            key for key in ("format", "seed", "name", "pipeline", *_NUMBERS) if key not in state
-        ]
-        if missing:
-            raise ValueError(
-                "this is no state dict of a DeterministicAugmenter: "
-                f"{', '.join(map(repr, missing))} missing "
-                f"(it has {', '.join(map(repr, list(state)[:8])) or 'nothing'})"
-            )
-        if state["format"] != _FORMAT:
-            raise ValueError(
-                f"the state dict has format {state['format']!r}, this version of detaug reads "
-                f"{_FORMAT}"
-            )
-        for key in ("name", "pipeline", "loader_states", "values"):
-            if not isinstance(state.get(key, ""), str):
-                raise TypeError(f"the state dict's {key!r} must be a string, got {state[key]!r}")
+        """Return the state of a state dict.
+
+        Raises:
+            TypeError, ValueError: the message says what is missing or invalid.
+        """
+        _check_keys(state)
         numbers = {
             key: non_negative_int(f"the state dict's {key!r}", state[key]) for key in _NUMBERS
         }
@@ -103,21 +98,10 @@ class State:
         spawn_key_element(
             "the turn of the state dict's 'step'", numbers["step"] // numbers["num_streams"]
         )
-        before = (
-            non_negative_int("the state dict's 'before'", state["before"])
-            if "before" in state
-            else None
-        )
-        first = numbers["step"] - numbers["rank"]
-        if (
-            numbers["rank"] >= numbers["world_size"]
-            or first < 0
-            or (before is None and first % numbers["world_size"])
-        ):
-            raise ValueError(
-                f"the state dict's step {numbers['step']} is none of rank {numbers['rank']} of "
-                f"{numbers['world_size']}"
-            )
+        before = None
+        if "before" in state:
+            before = non_negative_int("the state dict's 'before'", state["before"])
+        _check_rank(numbers["step"], numbers["rank"], numbers["world_size"], before)
         return State(
             seed=checked_seed(state["seed"]),
             name=state["name"],
@@ -129,37 +113,42 @@ class State:
             **numbers,
         )
 
-    def check_belongs_to(self, ours: State, any_seed: bool, any_pipeline: bool = False) -> None:
-        """Refuse what another augmenter saved: a StateMismatch says what differs.
+    def check_belongs_to(self, current: State, any_seed: bool, any_pipeline: bool = False) -> None:
+        """Raise if the state was saved by an augmenter with other batches.
 
         Args:
-            ours: of the augmenter that is to continue.
-            any_seed: the seed is not compared: it is taken from the state.
-            any_pipeline: nothing is compared that follows from the pipeline, which may yet change.
+            current: the state of the augmenter that will continue.
+            any_seed: do not compare the seed; the augmenter takes it from the state.
+            any_pipeline: do not compare anything that follows from the pipeline, which may still
+                change.
+
+        Raises:
+            StateMismatch: the message says what differs.
         """
-        compared = {"seed_scheme": "seed scheme", "numerics": "numerics version"}
+        labels = {"seed_scheme": "seed scheme", "numerics": "numerics version"}
         if not any_pipeline:
-            compared["num_streams"] = "number of streams (num_streams)"
-        compared["name"] = "name"
+            labels["num_streams"] = "number of streams (num_streams)"
+        labels["name"] = "name"
         if not any_seed:
-            compared["seed"] = "seed"
-        wrong = [
-            f"{what}: here {getattr(ours, name)!r}, in the state {getattr(self, name)!r}"
-            for name, what in compared.items()
-            if getattr(self, name) != getattr(ours, name)
-        ]
-        if not any_pipeline and self.pipeline != ours.pipeline:
-            wrong.append(f"pipeline: {identity.differences(ours.pipeline, self.pipeline)}")
-        if wrong:
+            labels["seed"] = "seed"
+        differences = []
+        for name, label in labels.items():
+            current_value = getattr(current, name)
+            value = getattr(self, name)
+            if value != current_value:
+                differences.append(f"{label}: here {current_value!r}, in the state {value!r}")
+        if not any_pipeline and self.pipeline != current.pipeline:
+            differences.append(f"pipeline: {identity.differences(current.pipeline, self.pipeline)}")
+        if differences:
             raise StateMismatch(
                 "this state dict was saved by another pipeline, and going on from it would give "
-                "other batches. " + ". ".join(wrong)
+                "other batches. " + ". ".join(differences)
             )
 
     def position_for(self, rank: int, world_size: int) -> Position:
         """Return the position at which `rank` of `world_size` continues.
 
-        All ranks of a run stand in the same round of steps, so any rank's state says where.
+        All ranks of a run are in the same round of steps, so that any rank's state will do.
         """
         before = self.before or 0
         step = self.step - self.rank + rank
@@ -167,3 +156,39 @@ class State:
             return Position(self.epoch, step, self.taken, before, self.skipped)
         taken_by_all = before + self.taken * self.world_size
         return Position(self.epoch, step, 0, taken_by_all, self.skipped)
+
+
+def _check_keys(state: Any) -> None:
+    """Raise a TypeError or ValueError unless a state dict has its keys, format and texts."""
+    if not isinstance(state, dict):
+        raise TypeError(f"a state dict is a dict, got {type(state).__name__}")
+    missing = [key for key in ("format", "seed", "name", "pipeline", *_NUMBERS) if key not in state]
+    if missing:
+        missing_keys = ", ".join(map(repr, missing))
+        first_keys = ", ".join(map(repr, list(state)[:8]))
+        raise ValueError(
+            f"this is no state dict of a DeterministicAugmenter: {missing_keys} missing "
+            f"(it has {first_keys or 'nothing'})"
+        )
+    if state["format"] != _FORMAT:
+        raise ValueError(
+            f"the state dict has format {state['format']!r}, this version of detaug reads {_FORMAT}"
+        )
+    for key in ("name", "pipeline", "loader_states", "values"):
+        if not isinstance(state.get(key, ""), str):
+            raise TypeError(f"the state dict's {key!r} must be a string, got {state[key]!r}")
+
+
+def _check_rank(step: int, rank: int, world_size: int, before: int | None) -> None:
+    """Raise a ValueError unless `step` is one of this rank's.
+
+    Args:
+        step, rank, world_size: of the state dict.
+        before: None: rounds begin at multiples of `world_size`. Otherwise the number of ranks
+            changed within the epoch, and rounds may begin at any step.
+    """
+    round_start = step - rank
+    is_own = 0 <= rank < world_size and round_start >= 0
+    if is_own and (before is not None or round_start % world_size == 0):
+        return
+    raise ValueError(f"the state dict's step {step} is none of rank {rank} of {world_size}")

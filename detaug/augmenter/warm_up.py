@@ -1,4 +1,4 @@
-"""Warming up what a pipeline compiles, once and before there are workers."""
+"""Compilation of a pipeline's kernels, once and before workers start."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 from detaug.objects.walking import Edge, attributes_of, walk
 from detaug.pipeline.sources.argument_hints import wrapped
 
-#: Where compositions and loaders of all libraries keep their transforms.
+#: Attributes in which compositions and loaders of other libraries keep their transforms.
 _INNER = ("transforms", "transform", "list_of_transforms")
 
 
 def warm_up(transform: Any, loader: Any) -> None:
-    """Call ``warm_up()`` of the transforms that have one, so that no worker ever compiles.
+    """Call ``warm_up()`` of each transform that has it, so that workers compile nothing.
 
-    detaug's transforms compile their kernels, or load them from the disk. Forked workers inherit
-    the compiled code, others find it in the cache on disk.
+    detaug's transforms compile their kernels, or load them from the cache on disk. Forked workers
+    inherit the compiled code; other workers load it from the cache.
 
     Args:
-        transform: the batches' transform, or a composition of several in any library's class.
-        loader: its attributes are searched as well, for nnU-Net's loader transforms each sample
-            itself. Its own ``warm_up`` is not called: it may mean something else.
+        transform: the transform of batches, or a composition of any library.
+        loader: its attributes are searched for transforms too, since nnU-Net's loader transforms
+            each sample itself. Its own ``warm_up`` is not called, as it may do something else.
     """
     roots: list[Edge] = [("transform", transform)]
     for part in wrapped(loader):
@@ -31,14 +31,24 @@ def warm_up(transform: Any, loader: Any) -> None:
     for _, value in walk(roots, parts=_transforms_in):
         if _has_warm_up(value):
             transforms.append(value)
-    base = sys.modules.get("detaug.transforms.building.base")
-    if base is not None:  # a transform of detaug's may be among them
-        from detaug.kernels.ahead import compile_ahead
-
-        own = [item for item in transforms if isinstance(item, base.Transform)]
-        compile_ahead(kernel for item in own for kernel in item.kernels)
+    _compile_kernels(transforms)
     for item in transforms:
         item.warm_up()
+
+
+def _compile_kernels(transforms: list[Any]) -> None:
+    """Compile the kernels of detaug's own transforms side by side."""
+    base = sys.modules.get("detaug.transforms.building.base")
+    if base is None:
+        # No transform of detaug's can be among them, and Numba need not be imported.
+        return
+    from detaug.kernels.ahead import compile_ahead
+
+    kernels: list[Any] = []
+    for item in transforms:
+        if isinstance(item, base.Transform):
+            kernels.extend(item.kernels)
+    compile_ahead(kernels)
 
 
 def _has_warm_up(value: Any) -> bool:
@@ -46,12 +56,12 @@ def _has_warm_up(value: Any) -> bool:
 
 
 def _transforms_in(path: str, value: Any) -> Iterator[Edge]:
-    """Yield the transforms that a composition holds; one with a ``warm_up`` warms up its own."""
+    """Yield the transforms in a composition; one with a ``warm_up`` warms up its own."""
     if isinstance(value, (list, tuple)):
-        # A list of data may be very long.
+        # A list of data may be very long, so that only its first entry is looked at.
         if value and callable(value[0]):
-            for number, item in enumerate(value):
-                yield f"{path}[{number}]", item
+            for index, item in enumerate(value):
+                yield f"{path}[{index}]", item
     elif callable(value) and not isinstance(value, type) and not _has_warm_up(value):
         attributes = attributes_of(value) or {}
         for name in _INNER:

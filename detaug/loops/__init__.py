@@ -1,6 +1,4 @@
-"""How other people's training loops read an augmenter, and detaug's transforms in other people's
-pipelines.
-"""
+"""Helpers for training loops, and detaug's transforms in a plain torch Dataset."""
 
 from detaug.loops.prefetching import prefetch_to
 from detaug.loops.samples import Augmented

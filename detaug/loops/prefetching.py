@@ -1,8 +1,8 @@
 """`prefetch_to`: a loader whose batches are copied to the GPU while the step before still runs.
 
-loader → batch n + 1 → pinned memory → copy on a stream of its own, then an event
+loader → batch n + 1 → pinned memory → copy on a separate CUDA stream, then an event
                                               │
-loop   ← batch n, once the loop's stream waits for that batch's event
+loop   ← batch n, once the loop's CUDA stream waits for that batch's event
 """
 
 from __future__ import annotations
@@ -15,80 +15,97 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 
 def prefetch_to(loader: Iterable[Any], device: torch.device | str) -> Prefetched:
-    """A loader's batches, their tensors on a device.
+    """Return a loader with the same batches, their tensors on a device.
 
     Args:
-        loader: any; `state_dict`, `load_state_dict`, `set_epoch` and ``len`` are passed on to it.
-        device: of a CUDA device the copies overlap with the loop's work, and one batch more than
-            the loop has is there. For any other, each tensor is moved when its batch is asked for.
+        loader: any iterable of batches. `state_dict`, `load_state_dict`, `set_epoch` and ``len`` of
+            the result call the loader's.
+        device: for a CUDA device, copies run at the same time as the loop's work, and one more
+            batch than the loop has is on the device. For any other device, tensors are copied when
+            their batch is requested.
     """
     return Prefetched(loader, torch.device(device))
 
 
 class Prefetched:
-    """See `prefetch_to`. Tensors in dicts, lists and tuples are moved, all else is passed on."""
+    """A loader whose batches are on a device; see `prefetch_to`.
+
+    Tensors in dicts, lists and tuples are copied; other values are returned unchanged.
+    """
 
     def __init__(self, loader: Any, device: torch.device) -> None:
         self.loader = loader
         self.device = device
-        self._state: Any = None  # the loader's, behind the batch that the loop has
+        #: The loader's state after the batch that the loop has; None: the loader's current state.
+        self._state: Any = None
 
     def __len__(self) -> int:
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Any]:
+        # Not by a generator: the loader's pass begins with this call.
         batches = iter(self.loader)
         if self.device.type == "cuda":
-            return self._overlapped(batches)
-        return (
-            tree_map_only(torch.Tensor, lambda tensor: tensor.to(self.device), batch)
-            for batch in batches
-        )
+            return self._copied_ahead(batches)
+        return (self._copied_now(batch) for batch in batches)
 
-    def _overlapped(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def _copied_now(self, batch: Any) -> Any:
+        """Return a batch with its tensors on the device."""
+        return tree_map_only(torch.Tensor, self._move_tensor, batch)
+
+    def _move_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self.device)
+
+    def _copied_ahead(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield each batch after the copy of the next one was started."""
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        ahead: tuple[Any, torch.cuda.Event, Any] | None = None
-        saves = hasattr(self.loader, "state_dict")
+        pending: tuple[Any, torch.cuda.Event, Any] | None = None
+        has_state = hasattr(self.loader, "state_dict")
         for batch in batches:
-            state = self.loader.state_dict() if saves else None
+            # Now: the loader will be one batch further when the loop gets this one.
+            state = self.loader.state_dict() if has_state else None
             with torch.cuda.stream(stream):
-                # Pinned memory is torch's, which keeps it until the copy is over.
-                copied = tree_map_only(torch.Tensor, self._copy, batch)
+                # torch keeps the pinned memory until the copy has finished.
+                copied = tree_map_only(torch.Tensor, self._start_copy, batch)
                 event = torch.cuda.Event()  # type: ignore[no-untyped-call]
                 event.record(stream)
-            if ahead is not None:
-                yield self._arrived(*ahead)
-            ahead = copied, event, state
-        if ahead is not None:
-            yield self._arrived(*ahead)
+            if pending is not None:
+                yield self._await_copy(*pending)
+            pending = copied, event, state
+        if pending is not None:
+            yield self._await_copy(*pending)
         self._state = None
 
-    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        pinned = (
-            tensor if tensor.device.type != "cpu" or tensor.is_pinned() else tensor.pin_memory()
-        )
-        return pinned.to(self.device, non_blocking=True)
+    def _start_copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor of the device whose copy is in the current stream's queue."""
+        if tensor.device.type == "cpu" and not tensor.is_pinned():
+            # A copy from pageable memory would block this thread.
+            tensor = tensor.pin_memory()
+        return tensor.to(self.device, non_blocking=True)
 
-    def _arrived(self, batch: Any, event: torch.cuda.Event, state: Any) -> Any:
-        here = torch.cuda.current_stream(self.device)
-        here.wait_event(event)
+    def _await_copy(self, batch: Any, event: torch.cuda.Event, state: Any) -> Any:
+        """Return a batch, after telling the loop's stream to wait for its copy."""
+        loop_stream = torch.cuda.current_stream(self.device)
+        loop_stream.wait_event(event)
         self._state = state
-        for each in tree_leaves(batch):
-            if isinstance(each, torch.Tensor):
-                each.record_stream(
-                    here
-                )  # its memory is not used again before the loop's work on it is over
+        for leaf in tree_leaves(batch):
+            if isinstance(leaf, torch.Tensor):
+                # Otherwise the copies' stream would reuse the memory as soon as the loop drops the
+                # tensor, although the loop's kernels may still read it.
+                leaf.record_stream(loop_stream)
         return batch
 
     def state_dict(self) -> Any:
-        """The loader's, behind the batch that the loop was given last."""
-        return self.loader.state_dict() if self._state is None else self._state
+        """Return the loader's state after the last batch that the loop got."""
+        if self._state is None:
+            return self.loader.state_dict()
+        return self._state
 
     def load_state_dict(self, state: Any) -> None:
-        """The loader's own."""
+        """Load the loader's state."""
         self._state = None
         self.loader.load_state_dict(state)
 
     def set_epoch(self, epoch: int) -> None:
-        """The loader's own."""
+        """Call the loader's `set_epoch`."""
         self.loader.set_epoch(epoch)
