@@ -29,8 +29,8 @@ from detaug.system.process_settings import ProcessSettings
 #: Stepping a loader forward for longer than this (seconds) is logged, and again after twice, four
 #: times ... as long.
 _NOTICEABLE = 5.0
-#: A pass that is walked through for the sake of a later epoch is treated as endless beyond this many
-#: batches.
+#: A pass that is walked through for the sake of a later epoch is treated as endless beyond this
+#: many batches.
 _LONGEST_PASS = 1_000_000
 
 

@@ -59,7 +59,7 @@ class Order(ABC):
             self._drawn[key] = self._draw(child, epoch)
         entries = self._drawn[key][first:last]
         if isinstance(entries, np.ndarray):
-            return entries.tolist()
+            entries = entries.tolist()
         return list(entries)
 
     @abstractmethod
