@@ -38,16 +38,26 @@ def _reduce_array(array: np.ndarray[Any, Any]) -> Any:
     if kind is np.ma.MaskedArray:
         return _reduce_masked_array(array)
     if kind is not np.ndarray:
-        for name in _PICKLING:
-            if getattr(kind, name, None) != getattr(np.ndarray, name, None):
-                return NotImplemented
-        return np.ndarray.view, (np.asarray(array), kind)
+        return _reduce_subclass_of_array(array)
     if not array.flags.writeable:
         # It would arrive read-only; a batch is the user's to write to.
         return np.array(array).__reduce_ex__(5)
     if array.flags.forc:
         return NotImplemented
     return np.ascontiguousarray(array).__reduce_ex__(5)
+
+
+def _has_own_pickling(kind: type) -> bool:
+    for name in _PICKLING:
+        if getattr(kind, name, None) != getattr(np.ndarray, name, None):
+            return True
+    return False
+
+
+def _reduce_subclass_of_array(array: np.ndarray[Any, Any]) -> Any:
+    if _has_own_pickling(type(array)):
+        return NotImplemented
+    return np.ndarray.view, (np.asarray(array), type(array))
 
 
 def _reduce_masked_array(array: Any) -> Any:

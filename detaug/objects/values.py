@@ -100,25 +100,11 @@ def values_in(
     digest = digest or digest_of
     closed: set[int] = set()
 
-    def parts(path: str, value: Any) -> Iterator[Edge]:
-        assert isinstance(path, Place)
-        for label, part in parts_of(value):
-            place = Place(path + label)
-            if isinstance(value, _CONTAINERS):
-                place.owner = path.owner
-                place.attribute = path.attribute
-                place.holder = path.holder
-            else:
-                place.owner = str(path)
-                place.attribute = label
-                place.holder = value
-            yield place, part
-
     def is_entered(value: Any) -> bool:
         return id(value) not in closed
 
     places = ((Place(path), value) for path, value in roots)
-    for path, value in walk(places, most, into=is_entered, parts=parts, plain=True):
+    for path, value in walk(places, most, into=is_entered, parts=_places_in, plain=True):
         assert isinstance(path, Place)
         if is_opened is not None and not is_opened(path, value):
             closed.add(id(value))
@@ -135,6 +121,22 @@ def values_in(
             yield str(path), path.value(f"an object of type {type(value).__qualname__}")
 
 
+def _places_in(path: str, value: Any) -> Iterator[Edge]:
+    """Yield an object's parts by their places."""
+    assert isinstance(path, Place)
+    for label, part in parts_of(value):
+        place = Place(path + label)
+        if isinstance(value, _CONTAINERS):
+            place.owner = path.owner
+            place.attribute = path.attribute
+            place.holder = path.holder
+        else:
+            place.owner = str(path)
+            place.attribute = label
+            place.holder = value
+        yield place, part
+
+
 def text_of(value: Any, digest: Callable[[Any], str]) -> str | None:
     """Return a short text of a value whose parts are not looked at; None if they are."""
     if _is_generator(value):
@@ -147,9 +149,15 @@ def text_of(value: Any, digest: Callable[[Any], str]) -> str | None:
         return _text_of_plain(value)
     if isinstance(value, _SETS):
         return _text_of_set(value, digest)
-    if isinstance(value, (dict, *_SEQUENCES)) and len(value) > _LONGEST and _is_flat(value):
-        return f"{type(value).__name__} of {len(value)} items, {digest(value)}"
-    return None
+    return _text_of_long_container(value, digest)
+
+
+def _text_of_long_container(value: Any, digest: Callable[[Any], str]) -> str | None:
+    if not isinstance(value, (dict, *_SEQUENCES)) or len(value) <= _LONGEST:
+        return None
+    if not _is_flat(value):
+        return None
+    return f"{type(value).__name__} of {len(value)} items, {digest(value)}"
 
 
 def digest_of(value: Any) -> str:

@@ -398,7 +398,7 @@ def _is_item_set(instructions: list[dis.Instruction], index: int) -> bool:
 
 
 def _imported_by(module: str, level: int, rest: list[dis.Instruction]) -> Iterator[Any]:
-    """Yield the local variables that an import statement sets, and the read that each stands for."""
+    """Yield the local variables that an import statement sets, each with the read it stands for."""
     steps: tuple[tuple[str, Any], ...] = ()
     root = module
     for instruction in rest:
