@@ -1,13 +1,13 @@
-"""A batch as a small pickle and the large buffers beside it: `pack` and `unpack`.
+"""A batch as a small pickle and separate large buffers: `pack` and `unpack`.
 
 Pickle's protocol 5 hands large buffers out instead of writing them; `reduce_bulk` makes arrays and
-tensors of every class do that. So a batch may be any picklable object, numpy comes back as numpy,
-tensors as tensors, and the same object twice in a batch is the same object twice on the other side.
+tensors of every class do that. So a batch may be any picklable object, NumPy arrays come back as
+such, tensors as tensors, and one object in two places of a batch is one object after `unpack`.
 
 A fresh interpreter does not run the user's script; cloudpickle sends it the script's classes by
-value. Sent back by value, a class would come in as a second one, or overwrite the attributes of the
-parent's own. So what came from the parent goes back as a name, and a class, of whose name
-cloudpickle sends the last part alone, as the number that it has for cloudpickle.
+value. Sent back by value, a class would arrive as a second one, or overwrite the attributes of the
+parent's own. So a function that came from the parent is sent back as a name, and a class, of whose
+name cloudpickle sends only the last part, as cloudpickle's number for it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,13 @@ from detaug.objects.frozen import dumped, why_not_picklable
 from detaug.objects.tensor_pickling import reduce_bulk
 from detaug.system.shared_memory import Bytes
 
-#: Buffers below this size (bytes) travel in the pickle.
+#: Smaller buffers (bytes) are part of the pickle.
 _SMALL = 512
 _SCRIPT = ("__main__", "__mp_main__")
 
 
 class Packed(NamedTuple):
-    """A batch, ready to be written: its structure, and its large parts in the order in which
-    `unpack` wants them.
-    """
+    """A batch that can be written: its pickle, and its buffers in the order of `unpack`."""
 
     pickled: bytes
     buffers: list[Bytes]
@@ -41,13 +39,19 @@ class Packed(NamedTuple):
 class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         reduced = reduce_bulk(obj)
-        return reduced if reduced is not NotImplemented else _reduce_by_name(obj)
+        if reduced is NotImplemented:
+            return _reduce_by_name(obj)
+        return reduced
 
 
 def pack(batch: Any) -> Packed:
-    """Take a batch apart. What cannot be pickled is a TypeError that names the key."""
+    """Take a batch apart.
+
+    Raises:
+        TypeError: a value cannot be pickled; the message names its key.
+    """
     try:
-        return Packed(*dumped(batch, _Pickler, lambda raw: raw.nbytes >= _SMALL and _is_owned(raw)))
+        return Packed(*dumped(batch, _Pickler, _is_separate))
     except Exception as error:
         raise TypeError(
             f"the batch cannot be sent: {why_not_picklable(batch, 'batch', _Pickler)}"
@@ -55,13 +59,18 @@ def pack(batch: Any) -> Packed:
 
 
 def unpack(pickled: Any, buffers: Iterable[Any]) -> Any:
-    """Put a batch together again. Its arrays view `buffers` and are writable where those are."""
+    """Return the batch; its arrays view the buffers, and are writable if those are."""
     return pickle.loads(pickled, buffers=buffers)
 
 
+def _is_separate(raw: memoryview) -> bool:
+    return raw.nbytes >= _SMALL and _is_owned(raw)
+
+
 def _is_owned(view: memoryview) -> bool:
-    """Whether it keeps its memory. Views of memory in compiled code (SimpleITK's images) do not: it
-    ends with the batch.
+    """Return whether a view keeps its memory alive.
+
+    Views of memory in compiled code (SimpleITK's images) do not: the memory ends with the batch.
     """
     owner: Any = view
     while isinstance(owner, memoryview):
@@ -70,47 +79,52 @@ def _is_owned(view: memoryview) -> bool:
 
 
 def _reduce_by_name(obj: Any) -> Any:
-    """What pickle is to write for a class or function that only the script has, else
-    NotImplemented.
-    """
-    if (
-        not isinstance(obj, (type, types.FunctionType))
-        or obj.__module__ not in _SCRIPT
-        or "<" in obj.__qualname__
-    ):
+    """Reduce a class or function that only the script has; NotImplemented for any other object."""
+    if not isinstance(obj, (type, types.FunctionType)):
+        return NotImplemented
+    if obj.__module__ not in _SCRIPT or "<" in obj.__qualname__:
         return NotImplemented
     if _named(obj.__module__, obj.__qualname__) is obj:
         return NotImplemented
-    number = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.get(obj) if isinstance(obj, type) else ""
-    return (
-        NotImplemented
-        if number is None
-        else (find_in_script, (obj.__module__, obj.__qualname__, number))
-    )
+    class_number: Any = ""
+    if isinstance(obj, type):
+        class_number = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.get(obj)
+    if class_number is None:
+        return NotImplemented
+    return find_in_script, (obj.__module__, obj.__qualname__, class_number)
 
 
 def find_in_script(module: str, qualname: str, number: str) -> Any:
-    """The script's function of that name, or its class of that number."""
-    found = (
-        cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(number) if number else _named(module, qualname)
-    )
-    if found is None or "<" in found.__qualname__:
+    """Return the script's function of that name, or its class of that number.
+
+    Args:
+        module: the module's name.
+        qualname: the qualified name in the module.
+        number: cloudpickle's number of a class; "" for a function.
+
+    Raises:
+        AttributeError: the calling process does not have it.
+    """
+    value: Any
+    if number:
+        value = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(number)
+    else:
+        value = _named(module, qualname)
+    if value is None or "<" in value.__qualname__:
         raise AttributeError(
             f"the batch holds {module}.{qualname}, which is defined in a function, or which the "
-            "calling process no longer has: a "
-            "class of the batch must exist there under that name for as long as the augmenter is "
-            "used"
+            "calling process no longer has: a class of the batch must exist there under that name "
+            "for as long as the augmenter is used"
         )
-    return found
+    return value
 
 
 def _named(module: str, qualname: str) -> Any:
-    """What stands under the name; the script's is ``__main__`` where multiprocessing has not
-    renamed it.
-    """
-    found: Any = sys.modules.get(
-        "__main__" if module == "__mp_main__" and module not in sys.modules else module
-    )
+    """Return the object of that name, or None."""
+    if module == "__mp_main__" and module not in sys.modules:
+        # Only multiprocessing gives the script this name.
+        module = "__main__"
+    value: Any = sys.modules.get(module)
     for part in qualname.split("."):
-        found = getattr(found, part, None)
-    return found
+        value = getattr(value, part, None)
+    return value

@@ -1,4 +1,4 @@
-"""A pipeline's description: class names and declared arguments, which state dicts are compared by.
+"""A pipeline's description, which state dicts are compared by: classes and declared arguments.
 
 Pickle bytes are no identity: they change with caches and library versions. A declared argument is
 an argument of ``__init__`` that the object keeps under the same name, or with underscores before
@@ -45,6 +45,8 @@ from detaug.objects.walking import Edge, attributes_of, slots_of
 from detaug.seeding.generators import GENERATORS
 from detaug.system.escaping import printable
 
+#: How many differences a message names.
+_MOST_NAMED = 5
 _MOST_LEVELS = 24
 _MOST_VALUES = 50_000
 _MOST_LINES = 2_000
@@ -83,7 +85,7 @@ _BY_STR = (
 )
 #: Modules of the classes in `_BY_REPR`; a subclass elsewhere is free to write its address.
 _STANDARD = {kind.__module__ for kind in _BY_REPR}
-#: Their state moves on; what they are seeded with is the plan's affair.
+#: Described by their class: their state moves on, and they are seeded for every batch.
 _GENERATORS = (*GENERATORS, np.random.SeedSequence)
 #: Integers that hold the bits of a dtype that NumPy lacks, by its size in bytes.
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -94,7 +96,12 @@ _Above = tuple[int, ...]
 
 
 def describe(value: Any, name: str) -> list[str]:
-    """Return a line ``path = text`` for each object and each declared argument in `value`."""
+    """Return a line ``path = text`` for each object and each declared argument in a value.
+
+    Args:
+        value: the object.
+        name: the name that paths begin with.
+    """
     lines = list(_Walk().lines(value, name, ()))
     rest = lines[_MOST_LINES:]
     if rest:
@@ -109,21 +116,23 @@ def differences(ours: list[str], theirs: list[str]) -> str:
         ours: the description of the pipeline here.
         theirs: the one in a state dict.
     """
-    changed = list(differences_of(values_by_name(ours), values_by_name(theirs)))
-    if not changed and ours != theirs:
+    changes = list(differences_of(values_by_name(ours), values_by_name(theirs)))
+    if not changes and ours != theirs:
         return "the same parameters in another order, such as the keys of a dict"
-    shown = [f"{path}: here {here}, in the state {there}" for path, here, there in changed[:5]]
-    if len(changed) > 5:
-        shown.append(f"and {len(changed) - 5} more")
-    # A state dict may be somebody else's, and what it says reaches the terminal in a traceback.
-    return printable("; ".join(shown))
+    lines = []
+    for path, current, saved in changes[:_MOST_NAMED]:
+        lines.append(f"{path}: here {current}, in the state {saved}")
+    if len(changes) > _MOST_NAMED:
+        lines.append(f"and {len(changes) - _MOST_NAMED} more")
+    # A state dict may be somebody else's, and its text reaches the terminal in a traceback.
+    return printable("; ".join(lines))
 
 
 class _Walk:
     """A walk over what objects declare.
 
-    `detaug.objects.walking.walk` meets whatever an object holds, each once. A description shows
-    what was declared, at every path where it stands, whether or not two paths share one object.
+    `detaug.objects.walking.walk` yields every object once. A description shows the declared
+    arguments at each of their paths, even if two paths lead to one object.
     """
 
     def __init__(self) -> None:
@@ -142,7 +151,8 @@ class _Walk:
             yield f"{path} = {_class_name(value)}"
             return
         above = (*above, id(value))
-        if isinstance(value, np.ndarray):  # of objects; all others have a text
+        if isinstance(value, np.ndarray):
+            # An array of objects: all others have a text.
             yield f"{path} = {_array_text(value)}"
             yield self._digest_line(list(value.flat), path, above)
         elif isinstance(value, (set, frozenset)):
@@ -178,7 +188,7 @@ class _Walk:
         elif is_long:
             yield self._digest_line(list(container), path, above)
         else:
-            parts = ((f"[{number}]", item) for number, item in enumerate(container))
+            parts = [(f"[{index}]", item) for index, item in enumerate(container)]
             yield from self._lines_of(parts, path, above)
 
     def _pairs(self, mapping: Any, above: _Above) -> Iterator[Edge]:
@@ -186,11 +196,13 @@ class _Walk:
             yield self._key(key, number, above), item
 
     def _key(self, key: Any, number: int, above: _Above) -> str:
-        """Return a key's text; one without a text goes by its class and its position."""
+        """Return a key's text; for one without a text its class and position."""
         if isinstance(key, (tuple, frozenset)):
             return " ".join(self.lines(key, "", above)).removeprefix(" = ")
         text = _text(key)
-        return text if text is not None else f"{_class_name(key)} #{number}"
+        if text is None:
+            return f"{_class_name(key)} #{number}"
+        return text
 
     def _set_text(self, elements: Any, above: _Above) -> str:
         # Neither hashes nor addresses order elements alike in every process: their texts do.
@@ -228,7 +240,8 @@ def _declared(value: Any) -> Iterator[Edge]:
 
 def _arguments_kept(value: Any) -> Iterator[Edge]:
     declared = set()
-    kept = {**slots_of(value), **(attributes_of(value) or {})}  # no property is called
+    # Not `getattr`, which would call properties.
+    kept = {**slots_of(value), **(attributes_of(value) or {})}
     for owner in type(value).__mro__:
         constructor = vars(owner).get("__init__")
         if not isinstance(constructor, types.FunctionType):
@@ -257,7 +270,7 @@ def _is_hugging_face_table(value: Any) -> bool:
 
 
 def _parts_of_table(table: Any) -> Iterator[Edge]:
-    """Yield what a Hugging Face data set holds.
+    """Yield the columns and row indices of a Hugging Face data set.
 
     Its own fingerprint may be random, and its info names paths of this machine.
     """
@@ -277,7 +290,8 @@ def _class_name(value: Any) -> str:
 
 def _full_name(thing: Any) -> str:
     module = getattr(thing, "__module__", None) or "builtins"
-    if module.startswith(_MRI):  # they had no room of their own when state dicts began to name them
+    if module.startswith(_MRI):
+        # State dicts named these classes before they had a package of their own.
         module = module.replace(".mri.", ".")
     if module == "__mp_main__":
         module = "__main__"
@@ -285,7 +299,7 @@ def _full_name(thing: Any) -> str:
 
 
 def _text_or_short_list(value: Any, nested: int = 1) -> str | None:
-    """Return the text of a value without parts, or of a short list of such; None for the rest."""
+    """Return the text of a value without parts, or of a short list of such; else None."""
     text = _text(value)
     if text is not None or type(value) not in (list, tuple) or len(value) > _LONGEST_LIST:
         return text
@@ -296,13 +310,16 @@ def _text_or_short_list(value: Any, nested: int = 1) -> str | None:
             return None
         texts.append(text)
     inside = ", ".join(texts)
-    return f"[{inside}]" if type(value) is list else f"({inside})"
+    if type(value) is list:
+        return f"[{inside}]"
+    return f"({inside})"
 
 
 def _flat_text(value: Any) -> str | None:
-    """Return one text for a long container of plain values, at the speed of C; None for others."""
+    """Return one text for a long container of plain values; None for any other value."""
     if type(value) not in (list, tuple, dict) or len(value) <= _LONGEST_LIST:
         return None
+    # With `map`: a loop over a million items would take long.
     kinds = set(map(type, value))
     if isinstance(value, dict):
         kinds |= set(map(type, value.values()))
@@ -312,7 +329,7 @@ def _flat_text(value: Any) -> str | None:
 
 
 def _text(value: Any) -> str | None:
-    """Return the text of a value without parts; None for the rest."""
+    """Return the text of a value without parts; None for any other value."""
     for text_of in (_text_of_scalar, _text_of_library_value, _text_of_callable):
         text = text_of(value)
         if text is not None:
@@ -326,17 +343,27 @@ def _text_of_scalar(value: Any) -> str | None:
     if type(value) is str:
         return _shortened(repr(value))
     if isinstance(value, enum.Enum):
-        if value.name:
-            return f"{_class_name(value)}.{value.name}"
-        return f"{_class_name(value)}({_text(value.value)})"  # no flag is set
+        return _text_of_enum(value)
     if isinstance(value, np.generic):
         return _text_of_numpy_scalar(value)
+    return _text_of_number_or_bytes(value)
+
+
+def _text_of_enum(value: enum.Enum) -> str:
+    if value.name:
+        return f"{_class_name(value)}.{value.name}"
+    # No flag is set.
+    return f"{_class_name(value)}({_text(value.value)})"
+
+
+def _text_of_number_or_bytes(value: Any) -> str | None:
     if isinstance(value, int):
         is_long = value.bit_length() > _DECIMAL_BITS
         return _shortened(hex(value) if is_long else int.__repr__(value))
     for kind in (float, complex, str, bytes):
         if isinstance(value, kind):
-            return _shortened(kind.__repr__(value))  # a subclass is free to write its address
+            # Not the object's own `__repr__`: a subclass may write its address.
+            return _shortened(kind.__repr__(value))
     if isinstance(value, _BYTES):
         return _shortened(f"{_class_name(value)}({bytes(value)!r})")
     return None
@@ -346,10 +373,21 @@ def _text_of_numpy_scalar(value: np.generic) -> str | None:
     item = value.item()
     if isinstance(item, (bool, int, float, complex, str, bytes)):
         return _text_of_scalar(item)
-    return None if value.dtype.hasobject else f"{value.dtype} {value!s}"
+    if value.dtype.hasobject:
+        return None
+    return f"{value.dtype} {value!s}"
 
 
 def _text_of_library_value(value: Any) -> str | None:
+    for text_of in (_text_of_standard_value, _text_of_array_value):
+        text = text_of(value)
+        if text is not None:
+            return text
+    return None
+
+
+def _text_of_standard_value(value: Any) -> str | None:
+    """Return the text of a value of Python's standard library."""
     if isinstance(value, PurePath):
         return f"Path({value.as_posix()!r})"
     if isinstance(value, (datetime.datetime, datetime.time)):
@@ -359,8 +397,19 @@ def _text_of_library_value(value: Any) -> str | None:
     if isinstance(value, re.Pattern):
         return f"{_class_name(value)}({value.pattern!r}, {value.flags})"
     if isinstance(value, slice):
-        ends = [_text(end) for end in (value.start, value.stop, value.step)]
-        return None if None in ends else f"slice({', '.join(map(str, ends))})"
+        return _text_of_slice(value)
+    return None
+
+
+def _text_of_slice(value: slice) -> str | None:
+    ends = [_text(end) for end in (value.start, value.stop, value.step)]
+    if None in ends:
+        return None
+    return f"slice({', '.join(map(str, ends))})"
+
+
+def _text_of_array_value(value: Any) -> str | None:
+    """Return the text of an array, a tensor, or a dtype, device or generator."""
     if isinstance(value, _BY_STR):
         return str(value)
     if isinstance(value, _GENERATORS):
@@ -393,12 +442,15 @@ def _text_of_callable(value: Any) -> str | None:
 
 def _array_text(value: _Array, contents: str | None = None) -> str:
     text = f"{type(value).__name__} of shape {value.shape}, {value.dtype}"
-    return text if contents is None else f"{text}, {contents}"
+    if contents is None:
+        return text
+    return f"{text}, {contents}"
 
 
 def _contents(value: _Array) -> str | None:
     if is_mapped(value):
-        return None  # reading it may take minutes
+        # Reading it may take minutes.
+        return None
     if isinstance(value, np.ma.MaskedArray):
         return f"{_contents(value.filled())} masked {_contents(np.ma.getmaskarray(value))}"
     kind = value.dtype
@@ -406,12 +458,14 @@ def _contents(value: _Array) -> str | None:
     is_written = kind.kind in "biufcSU" and kind.itemsize <= 16 and kind.char not in "gG"
     if is_written and value.size <= _SMALL_ARRAY:
         return repr(value.tolist())
-    flat = np.asarray(value).flat  # in C order, wherever the bytes lie; its slices are copies
+    # In C order, whatever the strides are. Slices of `flat` are copies.
+    flat = np.asarray(value).flat
     if value.nbytes <= _WHOLE_BYTES:
         return f"digest {fingerprint(flat[:])[:16]}"
     length = max(1, _BLOCK_BYTES // max(1, kind.itemsize))
-    starts = [number * (value.size - length) // _BLOCKS for number in range(_BLOCKS + 1)]
-    return f"digest {fingerprint([flat[start : start + length] for start in starts])[:16]}"
+    starts = [block * (value.size - length) // _BLOCKS for block in range(_BLOCKS + 1)]
+    blocks = [flat[start : start + length] for start in starts]
+    return f"digest {fingerprint(blocks)[:16]}"
 
 
 def is_mapped(value: Any) -> bool:
@@ -428,16 +482,19 @@ def _text_of_tensor(value: torch.Tensor) -> str:
         text = f"{type(value).__name__} of shape {tuple(value.shape)}, {value.dtype}"
         if value.layout != torch.strided or value.is_quantized or value.device.type != "cpu":
             return text
-        with suppress(TypeError, RuntimeError, KeyError):  # a class without bytes of its own
+        # A class without bytes of its own raises one of these.
+        with suppress(TypeError, RuntimeError, KeyError):
             contents = _contents(_as_array(value.detach().resolve_conj().resolve_neg()))
-            return text if contents is None else f"{text}, {contents}"
+            if contents is not None:
+                return f"{text}, {contents}"
     return text
 
 
 def _as_array(tensor: torch.Tensor) -> _Array:
     try:
         return tensor.numpy()
-    except TypeError:  # a dtype that NumPy lacks
+    except TypeError:
+        # NumPy lacks the dtype.
         return tensor.view(_INTEGERS[tensor.element_size()]).numpy()
 
 

@@ -1,4 +1,4 @@
-"""Where two things differ: in values that have names, or in what happened in two runs."""
+"""Differences between values that have names, and between the events of two runs."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ def differences(
     compared_by: Callable[[Any], Any] = _itself,
     absent: str = "absent",
 ) -> Iterator[tuple[Name, Any, Any]]:
-    """Yield (name, value, other value) of what differs, in the order of `one`, then of `other`.
+    """Yield (name, value, other value) of each difference, in the order of `one`, then of `other`.
 
     Args:
         one: values by name.
         other: those that they are compared with.
         ignore: names that may differ.
-        compared_by: gives what two values are compared by.
-        absent: stands for a value that one of the two does not have.
+        compared_by: returns the text or number by which a value is compared.
+        absent: the value for a name that one of the two does not have.
     """
     for name in {**one, **other}:
         if name in ignore:
             continue
-        value, other_value = one.get(name, absent), other.get(name, absent)
+        value = one.get(name, absent)
+        other_value = other.get(name, absent)
         if compared_by(value) != compared_by(other_value):
             yield name, value, other_value
 
@@ -40,7 +41,7 @@ def differences(
 def differing_names(
     one: Mapping[Name, Any], other: Mapping[Name, Any], ignore: Collection[Name] = ()
 ) -> list[Name]:
-    """Return the names of what differs, as `differences` yields it."""
+    """Return the names of the differences, in their order."""
     return [name for name, _, _ in differences(one, other, ignore)]
 
 
@@ -59,7 +60,7 @@ def first_different_event(
     """Return the first event of two runs that differs; None if there is none.
 
     Args:
-        one: a run's events in order: tuples that end with what it is about, and a digest of that.
+        one: a run's events in order: tuples that end with a subject and the digest of its value.
         other: another run's.
     """
     for event, other_event in zip_longest(one, other):
@@ -67,8 +68,12 @@ def first_different_event(
             continue
         if event is not None and other_event is not None and event[:-1] == other_event[:-1]:
             return event
-        # Something happened in one of the two alone; what follows it may have happened in both.
-        is_in_both = event is None or event[:-1] in {each[:-1] for each in other}
-        extra = other_event if is_in_both and other_event is not None else event
+        # One of the two runs has an event that the other has not; the events after it may be in
+        # both.
+        is_in_both = event is None or event[:-1] in {candidate[:-1] for candidate in other}
+        extra = event
+        if is_in_both and other_event is not None:
+            extra = other_event
+        assert extra is not None
         return (*extra[:-2], f"only one has {extra[-2]}", extra[-1])
     return None

@@ -6,8 +6,8 @@ addresses, nor pickles enter it: it holds across processes, machines and Python 
 of a dtype count as one, for their other bits depend on CPU and compiler.
 
 The run-time check, ledgers and `verify` all compare batches by it. An object of another class
-enters as its class and what pickle would make it of, part by part, which is the same in every
-process that has the same versions of its library.
+enters as its class and the parts that pickle would make it of, which are the same in every process
+that has the same versions of its library.
 """
 
 from __future__ import annotations
@@ -33,18 +33,17 @@ if TYPE_CHECKING:
     import torch
 
 _Update = Callable[[Any], Any]
-#: What is looked at for NaNs is still in the cache when it is hashed.
+#: Numbers are searched for NaNs in blocks of this many bytes: a block is still in the CPU's cache
+#: when it is hashed.
 _BYTES_AT_A_TIME = 2**19
 _DECIMAL_BITS = 14_280
 #: How deep objects may lie in each other: beyond that Python's own stack would be the limit.
 _DEEPEST = 40
-#: By dtype: the bits of infinity (of the largest number, where there is none), and those of the NaN
-#: that counts for all.
-_HALF, _SINGLE, _DOUBLE = (
-    (0x7C00, 0x7E00),
-    (0x7F800000, 0x7FC00000),
-    (0x7FF0000000000000, 0x7FF8000000000000),
-)
+_HALF = (0x7C00, 0x7E00)
+_SINGLE = (0x7F800000, 0x7FC00000)
+_DOUBLE = (0x7FF0000000000000, 0x7FF8000000000000)
+#: By dtype: the bits of infinity (of the largest number, if it has no infinity), and those of the
+#: NaN that counts for all.
 _NANS: dict[Any, tuple[int, int]] = {
     "e": _HALF,
     "f": _SINGLE,
@@ -77,8 +76,8 @@ def fingerprint(batch: Any) -> str:
             and a tuple.
 
     Raises:
-        TypeError: a value has nothing that would be the same in another process; the message says
-            where it stands.
+        TypeError: a value has no part that would be the same in another process; the message names
+            its path.
     """
     return _hashed(batch, _Objects())
 
@@ -90,15 +89,17 @@ def lenient_fingerprint(value: Any) -> str:
     """
     try:
         return _hashed(value, _Objects(strict=False))
-    except Exception:  # whatever a class of the user's raises when it is asked
+    except Exception:
+        # A user's class may raise anything.
         return "not comparable"
 
 
 def fingerprint_or_none(value: Any) -> str | None:
-    """Return a value's fingerprint; None where nothing of it is the same in another process."""
+    """Return a value's fingerprint; None if nothing of it is the same in another process."""
     try:
         return fingerprint(value)
-    except Exception:  # whatever a class of the user's raises when it is asked
+    except Exception:
+        # A user's class may raise anything.
         return None
 
 
@@ -122,22 +123,25 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
         return torch.cat([part.reshape(-1) for part in tensor.unbind()])
     if tensor.is_quantized:
         tensor = tensor.dequantize()
-    return tensor.to_dense() if tensor.layout != torch.strided else tensor
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    return tensor
 
 
 def _is_of(library: str, value: Any, *names: str) -> bool:
     """Return whether a value is an instance of these classes of a library.
 
-    Libraries take long to import: where one is not loaded, nothing is an instance of its classes.
+    Libraries take long to import: if one is not loaded, no value is an instance of its classes.
     """
     module = sys.modules.get(library)
-    return isinstance(value, tuple(getattr(module, name, ()) for name in names))
+    classes = tuple(getattr(module, name, ()) for name in names)
+    return isinstance(value, classes)
 
 
 def _parts_of_table(table: Any) -> list[Any]:
     """Return the labels, dtypes and values of a pandas DataFrame, Series or Index."""
     if table.ndim == 2:
-        columns = [_values_of_column(table.iloc[:, number]) for number in range(table.shape[1])]
+        columns = [_values_of_column(table.iloc[:, index]) for index in range(table.shape[1])]
         return [table.columns, table.index, columns]
     if hasattr(type(table), "index"):
         return [table.name, table.index, _values_of_column(table)]
@@ -146,8 +150,10 @@ def _parts_of_table(table: Any) -> list[Any]:
 
 def _values_of_column(column: Any) -> list[Any]:
     dtype = column.dtype
-    is_numpys = isinstance(dtype, np.dtype)
-    values = column.to_numpy() if is_numpys else column.to_numpy(dtype=object)
+    if isinstance(dtype, np.dtype):
+        values = column.to_numpy()
+    else:
+        values = column.to_numpy(dtype=object)
     return [str(dtype), getattr(dtype, "categories", None), getattr(dtype, "ordered", None), values]
 
 
@@ -157,13 +163,14 @@ class _Objects:
     Objects may lead round in circles, and to each other many times over.
 
     Args:
-        strict: an object that cannot be compared is a TypeError; else it counts by its class.
+        strict: an object that cannot be compared raises a TypeError; otherwise its class counts.
     """
 
     def __init__(self, strict: bool = True) -> None:
         self._strict = strict
         self._digests: dict[int, str] = {}
-        self._open: list[int] = []  # those on the way down, the outermost first
+        #: The ids of the objects around the current one, the outermost first.
+        self._open: list[int] = []
         # An object that is made on the way keeps its address only while it lives.
         self._alive: list[Any] = []
 
@@ -184,8 +191,8 @@ class _Objects:
         self._open.append(key)
         digest = xxhash.xxh3_128()
         encoder = _Encoder(digest.update, self)
-        for number, part in enumerate(parts):
-            encoder.feed(part, f"{where}.__reduce_ex__()[{number}]")
+        for index, part in enumerate(parts):
+            encoder.feed(part, f"{where}.__reduce_ex__()[{index}]")
         self._open.pop()
         self._digests[key] = digest.hexdigest()
         return self._digests[key]
@@ -196,15 +203,19 @@ class _Objects:
             raise TypeError(
                 f"cannot fingerprint {where}: more than {_DEEPEST} objects lie in each other"
             )
-        with suppress(Exception):  # it cannot be pickled
+        # An object that cannot be pickled is compared by its attributes.
+        with suppress(Exception):
             reduce = copyreg.dispatch_table.get(type(value))
             reduced: Any = reduce(value) if reduce else value.__reduce_ex__(4)
             if isinstance(reduced, str):
                 return [reduced]
             # The function that makes it is left out: it follows from the class.
             arguments, state, items, pairs = (*reduced[1:5], None, None, None)[:4]
-            parts = (arguments, state, items and list(items), pairs and dict(pairs))
-            return [part for part in parts if part is not None]
+            if items:
+                items = list(items)
+            if pairs:
+                pairs = dict(pairs)
+            return [part for part in (arguments, state, items, pairs) if part is not None]
         attributes = attributes_of(value)
         if attributes is None:
             raise TypeError(
@@ -215,14 +226,19 @@ class _Objects:
 
 
 class _Encoder:
-    """Writes the encoding of values to `update`."""
+    """A writer of the encoding of values.
+
+    Args:
+        update: called with the bytes, in order.
+        objects: the digests of objects without an encoding of their own.
+    """
 
     def __init__(self, update: _Update, objects: _Objects) -> None:
         self._update = update
         self._objects = objects
 
     def feed(self, value: Any, where: str) -> None:
-        """Write a value; `where` it stands is for messages."""
+        """Write a value; `where`, its path, is for messages."""
         if isinstance(value, np.ndarray):
             self._feed_array(value, where)
         elif _is_of("torch", value, "Tensor"):
@@ -282,8 +298,8 @@ class _Encoder:
     def _feed_array(self, array: np.ndarray[Any, Any], where: str) -> None:
         self._tag("ndarray", array, np.ndarray)
         self._shape(_dtype_name(array.dtype), array.shape)
-        # NumPy imports `numpy.ma` on first use, 40 ms in every worker. Where it is not loaded there
-        # is no masked array.
+        # NumPy imports `numpy.ma` on first use, 40 ms in every worker. If it is not loaded there is
+        # no masked array.
         if "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray):
             self._feed_array(np.ma.getmaskarray(array), where)
             array = array.filled()
@@ -313,7 +329,8 @@ class _Encoder:
             for part in _parts_of_long_doubles(flat):
                 self._feed_array(part, where)
         elif flat.dtype.kind in "fc":
-            numbers = flat.view(flat.real.dtype)  # of a complex number, each part
+            # A complex number is two numbers.
+            numbers = flat.view(flat.real.dtype)
             bits = numbers.view(numbers.dtype.str.replace("f", "u"))
             self._feed_numbers(bits, *_NANS[numbers.dtype.char])
         else:
@@ -347,25 +364,26 @@ class _Encoder:
             flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
             data = flat.view(torch.uint8).numpy()
         if dtype in _NANS:
-            bits = data.view(f"u{tensor.element_size() // (2 if tensor.dtype.is_complex else 1)}")
+            num_parts = 2 if tensor.dtype.is_complex else 1
+            bits = data.view(f"u{tensor.element_size() // num_parts}")
             self._feed_numbers(bits, *_NANS[dtype])
         else:
             self._update(data.data)
 
     def _feed_unusual_tensor(self, tensor: torch.Tensor, where: str) -> None:
-        """Write a tensor without plain bytes: how it is kept, and its values as a strided one."""
+        """Write a tensor without plain bytes: its layout, and its values as a strided one."""
         self._text(f"{tensor.layout} {tensor.dtype}")
         if tensor.is_meta:
             self._shape("meta", tensor.shape)
         elif tensor.is_nested:
             parts = tensor.unbind()
             self._count(len(parts))
-            for number, part in enumerate(parts):
-                self._feed_tensor(part, f"{where}[{number}]")
+            for index, part in enumerate(parts):
+                self._feed_tensor(part, f"{where}[{index}]")
         else:
             self._feed_tensor(dense(tensor), where)
 
-    # --- all else
+    # --- any other value
 
     def _feed_scalar(self, value: Any, where: str) -> bool:
         """Write a value without parts, or of a data class; return whether it was one."""
@@ -377,18 +395,8 @@ class _Encoder:
             self._text(value.name)
         elif value is None or isinstance(value, bool):
             self._text(repr(value))
-        elif isinstance(value, int):
-            self._tag("int", value, int)
-            # Python refuses to write longer ones in decimal digits.
-            is_short = value.bit_length() <= _DECIMAL_BITS
-            self._text(str(int(value)) if is_short else hex(value))
-        elif isinstance(value, float):
-            self._tag("float", value, float)
-            self._feed_float(value)
-        elif isinstance(value, complex):
-            self._tag("complex", value, complex)
-            self._feed_float(value.real)
-            self._feed_float(value.imag)
+        elif isinstance(value, (int, float, complex)):
+            self._feed_number(value)
         elif isinstance(value, str):
             self._tag("str", value, str)
             self._text(value)
@@ -402,13 +410,30 @@ class _Encoder:
         elif _is_of("torch", value, "dtype", "device"):
             self._text(str(value))
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            self._tag("dataclass", value, object)
-            for field in dataclasses.fields(value):
-                self._text(field.name)
-                self.feed(getattr(value, field.name), f"{where}.{field.name}")
+            self._feed_dataclass(value, where)
         else:
             return False
         return True
+
+    def _feed_number(self, value: int | float | complex) -> None:
+        if isinstance(value, int):
+            self._tag("int", value, int)
+            # Python refuses to write longer ones in decimal digits.
+            is_short = value.bit_length() <= _DECIMAL_BITS
+            self._text(str(int(value)) if is_short else hex(value))
+        elif isinstance(value, float):
+            self._tag("float", value, float)
+            self._feed_float(value)
+        else:
+            self._tag("complex", value, complex)
+            self._feed_float(value.real)
+            self._feed_float(value.imag)
+
+    def _feed_dataclass(self, value: Any, where: str) -> None:
+        self._tag("dataclass", value, object)
+        for field in dataclasses.fields(value):
+            self._text(field.name)
+            self.feed(getattr(value, field.name), f"{where}.{field.name}")
 
     def _feed_float(self, number: float) -> None:
         self._update(struct.pack("<d", math.nan if math.isnan(number) else number))
@@ -426,7 +451,7 @@ class _Encoder:
         self._text(self._objects.digest_of(value, where))
 
 
-#: Belong to the program, and are known by their names.
+#: Objects of the program, which are compared by their names.
 _BY_NAME = (type, types.FunctionType, types.BuiltinFunctionType)
 #: Characters of dtypes whose bytes differ from platform to platform.
 _LONG = "gG"
@@ -438,9 +463,11 @@ def _holds_long_doubles(dtype: np.dtype[Any]) -> bool:
     return dtype.base.char in _LONG
 
 
-@np.errstate(invalid="ignore")  # infinities
+# The difference of two infinities is invalid, and NaN in every process.
+@np.errstate(invalid="ignore")
 def _parts_of_long_doubles(array: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-    """Return mantissas, as sums of two float64, and exponents: some of the bytes may hold anything."""
+    """Return mantissas, as sums of two float64, and exponents."""
+    # Not the bytes: some of a long double's bytes are padding, with any contents.
     mantissas, exponents = np.frexp([array.real, array.imag])
     rounded = mantissas.astype(np.float64)
     return [rounded, (mantissas - rounded).astype(np.float64), exponents]
@@ -464,7 +491,8 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
         return dtype.str
     try:
         return repr(dtype.descr)
-    except ValueError:  # fields that overlap or stand in another order
+    except ValueError:
+        # Fields overlap, or are in another order.
         fields = []
         for name in dtype.names or ():
             kind, offset = dtype.fields[name][:2]

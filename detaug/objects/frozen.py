@@ -1,9 +1,8 @@
-"""A pipeline on its way to other interpreters: `freeze`, `Frozen.thaw`, and the block of memory
-between them.
+"""Pipelines that are sent to other interpreters: `freeze`, `Frozen.thaw`, and shared memory.
 
 Objects that plain pickle refuses (lambdas, local classes) go through cloudpickle. The bytes of
-large arrays and tensors travel beside the pickle, in one block of shared memory, which all workers
-map privately: they are there once, and what a worker writes stays with it. Copies within one
+large arrays and tensors are not in the pickle, but in one block of shared memory, which all workers
+map privately: they are stored once, and what a worker writes stays with it. Copies within one
 process are made by `detaug.pipeline.copying` instead: cloudpickle would give the classes of a
 script other attributes.
 """
@@ -26,7 +25,7 @@ from detaug.objects.tensor_pickling import reduce_tensor
 from detaug.objects.walking import parts_of
 from detaug.system.shared_memory import Bytes, CopyOnWriteBlock, pack_offsets, write_block
 
-#: Smaller arrays (bytes) travel in the pickle.
+#: Smaller arrays (bytes) are part of the pickle.
 _BULK_BYTES = 64 * 1024
 
 
@@ -38,11 +37,11 @@ class Frozen(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Of all of it."""
-        return len(self.structure) + sum(each.nbytes for each in self.buffers)
+        """The size of the pickle and the buffers, in bytes."""
+        return len(self.structure) + sum(buffer.nbytes for buffer in self.buffers)
 
     def thaw(self) -> Any:
-        """The object; its large arrays view the buffers."""
+        """Return the object; its large arrays view the buffers."""
         return pickle.loads(self.structure, buffers=self.buffers)
 
 
@@ -54,40 +53,51 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if reduced is not NotImplemented:
                 return reduced
         if kind is np.ndarray and not (obj.dtype.hasobject or obj.flags.forc):
-            # numpy would write a strided array into the pickle itself
+            # NumPy would write a strided array into the pickle itself.
             return np.ascontiguousarray(obj).__reduce_ex__(5)
-        if (
-            kind is np.memmap
-            and isinstance(obj.base, mmap.mmap)
-            and obj.mode in ("r", "c")
-            and obj.flags.forc
-        ):
+        if kind is np.memmap and _is_reopenable(obj):
             order = "C" if obj.flags.c_contiguous else "F"
             return np.memmap, (obj.filename, obj.dtype, obj.mode, obj.offset, obj.shape, order)
-        if (
-            kind is random.SystemRandom
-        ):  # the system's entropy has no state: `detaug verify` names who draws
+        if kind is random.SystemRandom:
+            # The system's entropy has no state: `detaug verify` names who draws.
             return random.SystemRandom, ()
         return super().reducer_override(obj)
 
 
+def _is_reopenable(array: np.memmap[Any, Any]) -> bool:
+    """Return whether a memory map is a file's own one, and not a view, and only read."""
+    is_whole_map = isinstance(array.base, mmap.mmap)
+    return is_whole_map and array.mode in ("r", "c") and array.flags.forc
+
+
 def freeze(value: Any) -> Frozen:
-    """Take `value` as it is now; what its large arrays hold may change until it is written. An
-    object that cannot be pickled raises what it likes.
+    """Return a value as it is now; its large arrays may change until they are written.
+
+    An object that cannot be pickled raises any exception.
     """
     _send_the_script_by_value()
-    return Frozen(*dumped(value, _Pickler, lambda raw: raw.nbytes >= _BULK_BYTES))
+    return Frozen(*dumped(value, _Pickler, _is_large))
+
+
+def _is_large(raw: memoryview) -> bool:
+    return raw.nbytes >= _BULK_BYTES
 
 
 def dumped(
-    value: Any, pickler: type[pickle.Pickler], goes_beside: Callable[[memoryview], bool]
+    value: Any, pickler: type[pickle.Pickler], is_separate: Callable[[memoryview], bool]
 ) -> tuple[bytes, list[Bytes]]:
-    """The pickle of `value`, and those of its buffers that go beside it."""
+    """Return the pickle of a value, and the buffers that are not part of it.
+
+    Args:
+        value: the value.
+        pickler: the class that pickles it.
+        is_separate: returns whether a buffer is left out of the pickle.
+    """
     buffers: list[Bytes] = []
 
     def keep_in_pickle(buffer: pickle.PickleBuffer) -> bool:
         raw = buffer.raw()
-        if goes_beside(raw):
+        if is_separate(raw):
             buffers.append(np.frombuffer(raw, dtype=np.uint8))
             return False
         return True
@@ -98,30 +108,36 @@ def dumped(
 
 
 def write_payload(frozen: Frozen, job: Any) -> int:
-    """A descriptor of a block that holds it all, and what is to be done with it."""
-    head = pickle.dumps(
-        (frozen.structure, [each.nbytes for each in frozen.buffers], job), protocol=5
-    )
-    return write_block([np.frombuffer(head, np.uint8), *frozen.buffers])[0]
+    """Write a frozen pipeline and a worker's job into a block, and return its descriptor."""
+    sizes = [buffer.nbytes for buffer in frozen.buffers]
+    head = pickle.dumps((frozen.structure, sizes, job), protocol=5)
+    descriptor, _ = write_block([np.frombuffer(head, np.uint8), *frozen.buffers])
+    return descriptor
 
 
 def read_payload(descriptor: int) -> tuple[Frozen, Any]:
-    """What `write_payload` wrote. The arrays are private to this process; the descriptor stays
-    open, for copies of them map the block again.
+    """Return the pipeline and the job that `write_payload` wrote.
+
+    The arrays are private to this process. The descriptor stays open: copies of the arrays map the
+    block again.
     """
     block = CopyOnWriteBlock(descriptor).bytes()
-    structure, sizes, job = pickle.loads(block.data)  # which reads no further than the pickle goes
-    offsets, size_of_all = pack_offsets(sizes)
-    arrays = block[block.nbytes - size_of_all :]
-    return Frozen(
-        structure, [arrays[at : at + size] for at, size in zip(offsets, sizes, strict=True)]
-    ), job
+    # The pickle ends before the buffers do: `loads` reads no further than its last opcode.
+    structure, sizes, job = pickle.loads(block.data)
+    offsets, total_size = pack_offsets(sizes)
+    contents = block[block.nbytes - total_size :]
+    buffers = []
+    for offset, size in zip(offsets, sizes, strict=True):
+        buffers.append(contents[offset : offset + size])
+    return Frozen(structure, buffers), job
 
 
 def _send_the_script_by_value() -> None:
-    """In a process that multiprocessing started, the user's script is called ``__mp_main__``, and
-    no other interpreter can import it under that name; as ``__main__`` cloudpickle sends it by
-    value by itself.
+    """Have cloudpickle send the classes of the user's script by value.
+
+    In a process that multiprocessing started, the script is called ``__mp_main__``, and no other
+    interpreter can import it under that name; the classes of ``__main__`` cloudpickle sends by
+    value anyway.
     """
     script = sys.modules.get("__mp_main__")
     if script is not None and script.__name__ not in cloudpickle.list_registry_pickle_by_value():
@@ -129,22 +145,40 @@ def _send_the_script_by_value() -> None:
 
 
 def why_not_picklable(value: Any, path: str, pickler: type[pickle.Pickler] = _Pickler) -> str:
-    """The deepest attribute or item of `value` that cannot be pickled, and why, in one sentence."""
+    """Return a sentence about the deepest part of a value that cannot be pickled.
 
-    def error_of(part: Any) -> Exception | None:
-        try:
-            pickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: False).dump(part)
-        except Exception as error:
-            return error
-        return None
-
-    error = error_of(value)
+    Args:
+        value: a value that cannot be pickled.
+        path: its path, for the message.
+        pickler: the class that pickles it.
+    """
+    error = _pickling_error(value, pickler)
     for _ in range(8):
-        for name, part in parts_of(value):
-            part_error = error_of(part)
-            if part_error is not None:
-                path, value, error = path + name, part, part_error
-                break
-        else:
+        deeper = _first_unpicklable_part(value, pickler)
+        if deeper is None:
             break
+        label, value, error = deeper
+        path += label
     return f"{path} of type {type(value).__name__} cannot be pickled: {error}"
+
+
+def _first_unpicklable_part(
+    value: Any, pickler: type[pickle.Pickler]
+) -> tuple[str, Any, Exception] | None:
+    for label, part in parts_of(value):
+        error = _pickling_error(part, pickler)
+        if error is not None:
+            return label, part, error
+    return None
+
+
+def _pickling_error(value: Any, pickler: type[pickle.Pickler]) -> Exception | None:
+    try:
+        pickler(io.BytesIO(), protocol=5, buffer_callback=_leave_out).dump(value)
+    except Exception as error:
+        return error
+    return None
+
+
+def _leave_out(_: pickle.PickleBuffer) -> bool:
+    return False

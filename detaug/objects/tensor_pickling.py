@@ -1,8 +1,7 @@
-"""What pickle writes for arrays and tensors, so that their bytes travel as buffers beside the
-pickle.
+"""Reducers for arrays and tensors, so that pickle hands their bytes out as buffers.
 
-torch's own pickles copy twice and go through a file format; NumPy writes what is strided, or of a
-subclass, into the pickle. A class that has a way of its own for the bytes keeps it.
+torch's own pickles copy twice and go through a file format; NumPy writes strided arrays, and those
+of subclasses, into the pickle. A class with a pickling of its own keeps it.
 """
 
 from __future__ import annotations
@@ -18,49 +17,73 @@ _PICKLING = ("__reduce_ex__", "__reduce__", "__setstate__", "__getstate__")
 
 
 def reduce_bulk(obj: Any) -> Any:
-    """How to write an array or a tensor; NotImplemented for everything else, and where pickle does
-    well.
+    """Reduce an array or a tensor.
+
+    Returns:
+        The reduced object; NotImplemented for any other object, and if pickle's own way is as good.
     """
     if isinstance(obj, np.ndarray):
         return _reduce_array(obj)
+    if not isinstance(obj, torch.Tensor):
+        return NotImplemented
     if type(obj) is torch.Tensor and not obj.__dict__:
         return reduce_tensor(obj)
-    return _reduce_subclass_of_tensor(obj) if isinstance(obj, torch.Tensor) else NotImplemented
+    return _reduce_subclass_of_tensor(obj)
 
 
 def _reduce_array(array: np.ndarray[Any, Any]) -> Any:
-    kind, flags = type(array), array.flags
+    kind = type(array)
     if array.dtype.hasobject:
         return NotImplemented
-    if kind is np.ma.MaskedArray:  # NumPy's own way loses whether the mask is a hard one
-        masked: Any = array
-        return kind, (
-            masked.data,
-            masked.mask,
-            None,
-            False,
-            True,
-            0,
-            masked._fill_value,
-            True,
-            masked._hardmask,
-        )
+    if kind is np.ma.MaskedArray:
+        return _reduce_masked_array(array)
     if kind is not np.ndarray:
-        if any(getattr(kind, name, None) != getattr(np.ndarray, name, None) for name in _PICKLING):
-            return NotImplemented
-        return np.ndarray.view, (np.asarray(array), kind)
-    if not flags.writeable:
-        # It would arrive read-only; what is handed out is the user's to write to.
+        return _reduce_subclass_of_array(array)
+    if not array.flags.writeable:
+        # It would arrive read-only; a batch is the user's to write to.
         return np.array(array).__reduce_ex__(5)
-    return NotImplemented if flags.forc else np.ascontiguousarray(array).__reduce_ex__(5)
+    if array.flags.forc:
+        return NotImplemented
+    return np.ascontiguousarray(array).__reduce_ex__(5)
+
+
+def _has_own_pickling(kind: type) -> bool:
+    for name in _PICKLING:
+        if getattr(kind, name, None) != getattr(np.ndarray, name, None):
+            return True
+    return False
+
+
+def _reduce_subclass_of_array(array: np.ndarray[Any, Any]) -> Any:
+    if _has_own_pickling(type(array)):
+        return NotImplemented
+    return np.ndarray.view, (np.asarray(array), type(array))
+
+
+def _reduce_masked_array(array: Any) -> Any:
+    # NumPy's own way loses whether the mask is a hard one.
+    arguments = (
+        array.data,
+        array.mask,
+        None,
+        False,
+        True,
+        0,
+        array._fill_value,
+        True,
+        array._hardmask,
+    )
+    return type(array), arguments
 
 
 def reduce_tensor(tensor: torch.Tensor) -> Any:
-    """What pickle is to write for a tensor: how to make it from its bytes, or NotImplemented for
-    torch's own way.
+    """Reduce a tensor to its bytes.
 
     Dtype, shape, strides of dense tensors (channels_last), and requires_grad are kept; a view
     becomes a tensor of its own.
+
+    Returns:
+        The reduced tensor; NotImplemented if torch's own way is needed.
 
     Raises:
         TypeError: the tensor is part of a graph.
@@ -72,14 +95,9 @@ def reduce_tensor(tensor: torch.Tensor) -> Any:
     if not torch.ops.aten.is_non_overlapping_and_dense(plain):
         plain = plain.contiguous()
     contents = plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy()
-    return tensor_on, (
-        contents,
-        plain.dtype,
-        0,
-        tuple(plain.shape),
-        plain.stride(),
-        tensor.requires_grad,
-    )
+    shape = tuple(plain.shape)
+    strides = plain.stride()
+    return tensor_on, (contents, plain.dtype, 0, shape, strides, tensor.requires_grad)
 
 
 def _refuse_graph(tensor: torch.Tensor) -> None:
@@ -91,25 +109,31 @@ def _refuse_graph(tensor: torch.Tensor) -> None:
 
 
 def _reduce_subclass_of_tensor(tensor: torch.Tensor) -> Any:
-    """The class's own pickle (MONAI's MetaTensor has none), with the tensor inside it written as an
-    array.
+    """Reduce a tensor of a subclass in its own way, with the tensor inside it as an array.
+
+    MONAI's MetaTensor, for example, has no way of its own.
     """
     _refuse_graph(tensor)
     reduced = tensor.__reduce_ex__(5)  # type: ignore[no-untyped-call]
-    rebuild, arguments = reduced[:2] if isinstance(reduced, tuple) else (None, ())
-    if (
-        rebuild is not _OF_SUBCLASS
-        or arguments[0] not in _PLAIN_TENSOR
-        or tensor.requires_grad
-        # The class runs torch's operations itself: a plain view of it cannot be had.
-        or type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
-    ):
+    if not isinstance(reduced, tuple) or not _holds_plain_tensor(tensor, reduced):
         return reduced
     with torch._C.DisableTorchFunctionSubclass():
         plain = reduce_tensor(tensor.as_subclass(torch.Tensor))
     if plain is NotImplemented:
         return reduced
-    return (_OF_SUBCLASS, (plain[0], arguments[1], plain[1], *arguments[3:]), *reduced[2:])
+    function, function_arguments = plain
+    arguments = reduced[1]
+    rebuild_arguments = (function, arguments[1], function_arguments, *arguments[3:])
+    return (_OF_SUBCLASS, rebuild_arguments, *reduced[2:])
+
+
+def _holds_plain_tensor(tensor: torch.Tensor, reduced: tuple[Any, ...]) -> bool:
+    """Return whether torch's default pickling of a subclass applies, around a plain tensor."""
+    rebuild, arguments = reduced[:2]
+    if rebuild is not _OF_SUBCLASS or arguments[0] not in _PLAIN_TENSOR or tensor.requires_grad:
+        return False
+    # Otherwise the class runs torch's operations itself: a plain view of it cannot be had.
+    return type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
 
 
 def has_plain_memory(tensor: torch.Tensor) -> bool:
@@ -126,7 +150,18 @@ def tensor_on(
     strides: Any,
     requires_grad: bool,
 ) -> torch.Tensor:
-    """A tensor that views these bytes."""
+    """Return a tensor that views these bytes.
+
+    Args:
+        memory: the bytes.
+        dtype: the tensor's dtype.
+        offset: that of its first element, in elements.
+        shape: its shape.
+        strides: its strides, in elements.
+        requires_grad: whether its gradient is computed.
+    """
     storage = torch.from_numpy(memory).untyped_storage()
     tensor = torch.empty(0, dtype=dtype, device="cpu").set_(storage, offset, shape, strides)
-    return tensor.requires_grad_() if requires_grad else tensor
+    if requires_grad:
+        tensor.requires_grad_()
+    return tensor

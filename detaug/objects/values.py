@@ -1,8 +1,8 @@
 """The plain values that objects hold: numbers, texts and arrays, by path, as short texts.
 
-They say how one state of a pipeline differs from another: what a batch has changed, what a program
-has set, what a constructor has drawn. Generators count by their class alone, for they are seeded
-for every batch.
+They show how one state of a pipeline differs from another: the changes of a batch, the settings of
+a program, the numbers that a constructor has drawn. Of generators only the class counts: they are
+seeded for every batch.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from detaug.objects.fingerprints import lenient_fingerprint
 from detaug.objects.walking import Edge, parts_of, walk
 from detaug.seeding.reseeders import reseeder_of
 
-#: How many objects are looked through.
+#: How many objects are searched for values.
 MOST_OBJECTS = 20_000
-#: Containers of more items are known by a digest, if all items are plain.
+#: A container of more items has a digest as its text, if all items are plain.
 _LONGEST = 64
 #: Characters of a text beyond which its beginning and a digest stand for it.
 _LONGEST_TEXT = 80
@@ -31,9 +31,16 @@ _GENERATORS = ("random", "numpy.random", "torch")
 _PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), np.generic, PurePath)
 _SETS = (set, frozenset)
 _SEQUENCES = (list, tuple, deque)
-#: What lies in one of these belongs to the object that has it as an attribute.
+#: The values in one of these belong to the object that has it as an attribute.
 _CONTAINERS = (
-    *(dict, list, tuple, deque, UserDict, UserList, types.MappingProxyType, types.MethodType),
+    dict,
+    list,
+    tuple,
+    deque,
+    UserDict,
+    UserList,
+    types.MappingProxyType,
+    types.MethodType,
     np.ndarray,
 )
 
@@ -68,7 +75,7 @@ class Place(str):
     holder: Any = None
 
     def value(self, text: str) -> Value:
-        """Return the value that stands here."""
+        """Return the value at this path with its text."""
         return Value(text, self.owner, self.attribute, self.holder)
 
 
@@ -83,33 +90,21 @@ def values_in(
     """Yield the plain values in objects by path, the nearest first; of containers their length too.
 
     Args:
-        roots: where to begin, by the names that paths begin with.
-        is_opened: whether an object at a path is looked at at all; None: all are.
-        digest: of an array or a long container; None: of all of it.
+        roots: the first objects, by the names that paths begin with.
+        is_opened: returns whether an object at a path is looked at; None for all objects.
+        digest: returns the digest of an array or a long container; None for `digest_of`.
         objects: also yield the class of every object.
-        most: how many objects are looked through.
+        most: the largest number of objects that are searched.
         keys: also yield the keys of dicts, sorted.
     """
     digest = digest or digest_of
     closed: set[int] = set()
 
-    def parts(path: str, value: Any) -> Iterator[Edge]:
-        assert isinstance(path, Place)
-        for label, part in parts_of(value):
-            place = Place(path + label)
-            if isinstance(value, _CONTAINERS):
-                place.owner, place.attribute = path.owner, path.attribute
-                place.holder = path.holder
-            else:
-                place.owner, place.attribute = str(path), label
-                place.holder = value
-            yield place, part
-
     def is_entered(value: Any) -> bool:
         return id(value) not in closed
 
     places = ((Place(path), value) for path, value in roots)
-    for path, value in walk(places, most, into=is_entered, parts=parts, plain=True):
+    for path, value in walk(places, most, into=is_entered, parts=_places_in, plain=True):
         assert isinstance(path, Place)
         if is_opened is not None and not is_opened(path, value):
             closed.add(id(value))
@@ -126,23 +121,43 @@ def values_in(
             yield str(path), path.value(f"an object of type {type(value).__qualname__}")
 
 
+def _places_in(path: str, value: Any) -> Iterator[Edge]:
+    """Yield an object's parts by their places."""
+    assert isinstance(path, Place)
+    for label, part in parts_of(value):
+        place = Place(path + label)
+        if isinstance(value, _CONTAINERS):
+            place.owner = path.owner
+            place.attribute = path.attribute
+            place.holder = path.holder
+        else:
+            place.owner = str(path)
+            place.attribute = label
+            place.holder = value
+        yield place, part
+
+
 def text_of(value: Any, digest: Callable[[Any], str]) -> str | None:
     """Return a short text of a value whose parts are not looked at; None if they are."""
     if _is_generator(value):
         return type(value).__name__
-    if isinstance(value, (np.ndarray, torch.Tensor)):
-        if isinstance(value, np.ndarray) and value.dtype.hasobject:
-            return None
-        return f"{type(value).__name__} {tuple(value.shape)} {digest(value)}"
-    if is_table(value):
+    if isinstance(value, np.ndarray) and value.dtype.hasobject:
+        return None
+    if isinstance(value, (np.ndarray, torch.Tensor)) or is_table(value):
         return f"{type(value).__name__} {tuple(value.shape)} {digest(value)}"
     if isinstance(value, _PLAIN):
         return _text_of_plain(value)
     if isinstance(value, _SETS):
         return _text_of_set(value, digest)
-    if isinstance(value, (dict, *_SEQUENCES)) and len(value) > _LONGEST and _is_flat(value):
-        return f"{type(value).__name__} of {len(value)} items, {digest(value)}"
-    return None
+    return _text_of_long_container(value, digest)
+
+
+def _text_of_long_container(value: Any, digest: Callable[[Any], str]) -> str | None:
+    if not isinstance(value, (dict, *_SEQUENCES)) or len(value) <= _LONGEST:
+        return None
+    if not _is_flat(value):
+        return None
+    return f"{type(value).__name__} of {len(value)} items, {digest(value)}"
 
 
 def digest_of(value: Any) -> str:
@@ -159,7 +174,9 @@ def is_table(value: Any) -> bool:
 def _text_of_plain(value: Any) -> str:
     if isinstance(value, np.generic):
         value = value.item()
-    text = repr(value.as_posix() if isinstance(value, PurePath) else value)
+    if isinstance(value, PurePath):
+        value = value.as_posix()
+    text = repr(value)
     if len(text) <= _LONGEST_TEXT:
         return text
     return f"{text[:_LONGEST_TEXT]}… {digest_of(text)}"
@@ -180,11 +197,14 @@ def _text_of_keys(value: dict[Any, Any], digest: Callable[[Any], str]) -> str:
         texts.append(repr(key) if has_text else type(key).__qualname__)
     texts.sort()
     text = f"[{', '.join(texts)}]"
-    return text if len(text) <= _LONGEST_TEXT else f"{len(value)} keys, {digest(texts)}"
+    if len(text) > _LONGEST_TEXT:
+        return f"{len(value)} keys, {digest(texts)}"
+    return text
 
 
 def _is_flat(value: Any) -> bool:
-    """Return whether all items are plain: by their classes, of which even a long list has few."""
+    """Return whether all items are plain."""
+    # By their classes: even a long list has few.
     items = value.values() if isinstance(value, dict) else value
     return all(issubclass(kind, _PLAIN) for kind in set(map(type, items)))
 

@@ -32,16 +32,30 @@ _CALLED_BY_DETAUG = ("set_epoch", "warm_up", "generate_train_batch", "get_indice
 #: Methods that change the container or object that they belong to.
 _CHANGING = frozenset(
     (
-        *("add", "append", "appendleft", "clear", "discard", "extend", "insert", "move_to_end"),
-        *("pop", "popitem", "popleft", "put", "remove", "setdefault", "sort", "update"),
+        "add",
+        "append",
+        "appendleft",
+        "clear",
+        "discard",
+        "extend",
+        "insert",
+        "move_to_end",
+        "pop",
+        "popitem",
+        "popleft",
+        "put",
+        "remove",
+        "setdefault",
+        "sort",
+        "update",
     )
 )
-#: Of how many items of a container the classes are looked at.
+#: How many items of a container are searched for classes and functions.
 _MOST_ITEMS = 100
 
 
 class _Read(NamedTuple):
-    """What a function reads: a global, or a module that it imports, and what it takes of that.
+    """A read of a global or of an imported module, with the attributes and items that are taken.
 
     Attributes:
         root: the name of the global, or of the module.
@@ -57,7 +71,7 @@ class _Read(NamedTuple):
 
 
 class _Variable(NamedTuple):
-    """What a read leads to; `path` is that of the last step that could be followed."""
+    """The value that a read leads to; `path` is that of the last step that could be followed."""
 
     path: str
     value: Any
@@ -72,10 +86,10 @@ def variables_of(references: Iterable[Any], written: bool = True) -> list[Edge]:
     """
     search = _Search()
     search.look_at(references)
-    left_out = () if written else tuple(search.written())
-    return [
-        (path, value) for path, value in search.variables.items() if not _lies_in(path, left_out)
-    ]
+    if written:
+        return list(search.variables.items())
+    own = tuple(search.written())
+    return [(path, value) for path, value in search.variables.items() if not _lies_in(path, own)]
 
 
 def _lies_in(path: str, variables: tuple[str, ...]) -> bool:
@@ -83,6 +97,8 @@ def _lies_in(path: str, variables: tuple[str, ...]) -> bool:
 
 
 class _Search:
+    """A search through a pipeline's code, from function to function."""
+
     def __init__(self) -> None:
         #: By path.
         self.variables: dict[str, Any] = {}
@@ -104,10 +120,10 @@ class _Search:
                 self._look_at_function(value)
 
     def written(self) -> Iterator[str]:
-        """Yield the paths of what the code writes while it makes batches.
+        """Yield the paths of the variables that the code writes while it makes batches.
 
-        A method that no code of the pipeline's calls is for the program: what it writes is a
-        setting.
+        A method that no code of the pipeline's calls is for the program: the variables that it
+        writes are settings.
         """
         for method, path in self._writes:
             if not method or method in self._names_in_code:
@@ -158,7 +174,8 @@ class _Search:
         if not isinstance(function, types.FunctionType) or name in _CONSTRUCTORS:
             return
         if name.startswith("__") or _is_of_library(kind, name):
-            self._names_in_code.add(name)  # Python or the library calls it
+            # Python or the library calls it.
+            self._names_in_code.add(name)
         for read in _writes_in(function.__code__).of_owner:
             owner = _owner_of(kind, read.steps[0][1])
             if owner is not None:
@@ -191,16 +208,8 @@ class _Search:
         self._add_variable(path, value)
 
     def _followed(self, read: _Read, function: types.FunctionType) -> _Variable:
-        """Return what a read leads to; the path is empty if that is a library's."""
-        variables = function.__globals__
-        value: Any
-        if read.is_module:
-            path = _absolute_name(read, variables)
-            value = sys.modules.get(path)
-        else:
-            module = str(variables.get("__name__", function.__module__))
-            path = f"{module}.{read.root}"
-            value = variables.get(read.root)
+        """Return the value that a read leads to; the path is empty if that is a library's."""
+        path, value = self._root_of(read, function)
         for kind, name in read.steps:
             if isinstance(value, types.ModuleType):
                 if not is_users_module(value.__name__):
@@ -217,10 +226,19 @@ class _Search:
                 continue
             holder = _items_of(value) if kind == _SUBSCRIPT else _attributes_of(value)
             if name not in holder:
-                break  # a method, a property, an attribute of the class
+                # It is a method, a property, or an attribute of the class.
+                break
             value = holder[name]
             path += f"[{name!r}]" if kind == _SUBSCRIPT else f".{name}"
         return _Variable(path, value)
+
+    def _root_of(self, read: _Read, function: types.FunctionType) -> _Variable:
+        variables = function.__globals__
+        if read.is_module:
+            path = _absolute_name(read, variables)
+            return _Variable(path, sys.modules.get(path))
+        module = str(variables.get("__name__", function.__module__))
+        return _Variable(f"{module}.{read.root}", variables.get(read.root))
 
 
 def _owner_of(kind: type, name: str) -> type | None:
@@ -239,14 +257,18 @@ def _is_of_library(kind: type, name: str) -> bool:
 def _items_of(value: Any) -> Mapping[Any, Any]:
     if isinstance(value, dict):
         return value
-    return dict(enumerate(value)) if isinstance(value, (list, tuple)) else {}
+    if isinstance(value, (list, tuple)):
+        return dict(enumerate(value))
+    return {}
 
 
 def _attributes_of(value: Any) -> Mapping[Any, Any]:
     if isinstance(value, type):
         return {}
     attributes = attributes_of(value)
-    return {**slots_of(value), **attributes} if isinstance(attributes, dict) else slots_of(value)
+    if not isinstance(attributes, dict):
+        return slots_of(value)
+    return {**slots_of(value), **attributes}
 
 
 def _absolute_name(read: _Read, variables: Mapping[str, Any]) -> str:
@@ -271,11 +293,11 @@ def _is_code(item: Any) -> bool:
 
 
 class _Writes(NamedTuple):
-    """What a function writes.
+    """The variables that a function writes.
 
     Attributes:
-        of_globals: globals, and what lies in them.
-        of_owner: what lies in attributes of its first argument.
+        of_globals: globals, and values in them.
+        of_owner: values in attributes of its first argument.
     """
 
     of_globals: tuple[_Read, ...]
@@ -291,26 +313,27 @@ def _codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
 
 @lru_cache(maxsize=4096)
 def _reads_in(code: types.CodeType) -> tuple[_Read, ...]:
-    """Return what compiled code reads of globals, and of modules that it imports itself."""
+    """Return the reads of globals, and of modules that it imports, in compiled code."""
     return tuple(read for read, _ in _loads_in(_instructions(code)))
 
 
 @lru_cache(maxsize=4096)
 def _writes_in(code: types.CodeType) -> _Writes:
-    """Return what compiled code writes."""
+    """Return the writes in compiled code."""
     instructions = _instructions(code)
-    of_globals = [
-        _Read(each.argval, False, 0, ()) for each in instructions if each.opname == "STORE_GLOBAL"
-    ]
+    of_globals = []
+    for instruction in instructions:
+        if instruction.opname == "STORE_GLOBAL":
+            of_globals.append(_Read(instruction.argval, False, 0, ()))
     for read, end in _loads_in(instructions):
         target = _target(read, instructions, end)
         if target is not None:
             of_globals.append(target)
     of_owner = []
     owner = code.co_varnames[0] if code.co_argcount else None
-    for place, instruction in enumerate(instructions):
+    for index, instruction in enumerate(instructions):
         if instruction.opname.startswith("LOAD_FAST") and instruction.argval == owner:
-            steps, end = _steps_in(instructions, place + 1)
+            steps, end = _steps_in(instructions, index + 1)
             target = _target(_Read(str(owner), False, 0, steps), instructions, end)
             # An attribute that is set is the object's own, and not its class's.
             if target is not None and target.steps and not _is_set(instructions, end):
@@ -319,48 +342,49 @@ def _writes_in(code: types.CodeType) -> _Writes:
 
 
 def _instructions(code: types.CodeType) -> list[dis.Instruction]:
-    return [each for each in dis.get_instructions(code) if each.opname != "CACHE"]
+    return [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
 
 
 def _loads_in(instructions: list[dis.Instruction]) -> Iterator[tuple[_Read, int]]:
-    """Yield what is loaded of globals and imported modules, and where the next instruction is."""
+    """Yield each load of a global or imported module, and the index of the instruction after it."""
     imported: dict[str, _Read] = {}
-    for place, instruction in enumerate(instructions):
-        name, argument = instruction.opname, instruction.argval
+    for index, instruction in enumerate(instructions):
+        name = instruction.opname
+        argument = instruction.argval
         if name in ("LOAD_GLOBAL", "LOAD_NAME"):
-            steps, end = _steps_in(instructions, place + 1)
+            steps, end = _steps_in(instructions, index + 1)
             yield _Read(argument, False, 0, steps), end
         elif name == "IMPORT_NAME":
-            level = instructions[place - 2].argval
-            imported.update(_imported_by(argument, level, instructions[place + 1 :]))
+            level = instructions[index - 2].argval
+            imported.update(_imported_by(argument, level, instructions[index + 1 :]))
         elif name.startswith("LOAD_FAST"):
             variable = argument if isinstance(argument, str) else argument[-1]
             if variable in imported:
                 read = imported[variable]
-                steps, end = _steps_in(instructions, place + 1)
+                steps, end = _steps_in(instructions, index + 1)
                 yield read._replace(steps=(*read.steps, *steps)), end
 
 
-def _is_set(instructions: list[dis.Instruction], place: int) -> bool:
-    return place < len(instructions) and instructions[place].opname == "STORE_ATTR"
+def _is_set(instructions: list[dis.Instruction], index: int) -> bool:
+    return index < len(instructions) and instructions[index].opname == "STORE_ATTR"
 
 
-def _target(read: _Read, instructions: list[dis.Instruction], place: int) -> _Read | None:
-    """Return what is written of what was read before that place; None if nothing is."""
-    if _is_set(instructions, place):
-        return read._replace(steps=(*read.steps, (".", instructions[place].argval)))
+def _target(read: _Read, instructions: list[dis.Instruction], index: int) -> _Read | None:
+    """Return the part of a value, loaded before an instruction, that is written; or None."""
+    if _is_set(instructions, index):
+        return read._replace(steps=(*read.steps, (".", instructions[index].argval)))
     if read.steps and read.steps[-1][1] in _CHANGING:
         return read._replace(steps=read.steps[:-1])
-    return read if _is_item_set(instructions, place) else None
+    return read if _is_item_set(instructions, index) else None
 
 
-def _is_item_set(instructions: list[dis.Instruction], place: int) -> bool:
-    """Return whether an item is set in what was loaded before that place.
+def _is_item_set(instructions: list[dis.Instruction], index: int) -> bool:
+    """Return whether an item of the value that was loaded before an instruction is set.
 
-    It lies on the stack, and the key above it, when the item is stored.
+    When the item is stored the value is on the stack, and the key above it.
     """
     depth = 1
-    for instruction in instructions[place:]:
+    for instruction in instructions[index:]:
         if instruction.opname == "STORE_SUBSCR":
             return depth == 2
         is_jump = "JUMP" in instruction.opname or instruction.opname.startswith("RETURN")
@@ -374,7 +398,7 @@ def _is_item_set(instructions: list[dis.Instruction], place: int) -> bool:
 
 
 def _imported_by(module: str, level: int, rest: list[dis.Instruction]) -> Iterator[Any]:
-    """Yield the local variables that an import statement sets, and what each holds."""
+    """Yield the local variables that an import statement sets, each with the read it stands for."""
     steps: tuple[tuple[str, Any], ...] = ()
     root = module
     for instruction in rest:
@@ -384,7 +408,8 @@ def _imported_by(module: str, level: int, rest: list[dis.Instruction]) -> Iterat
             argument = instruction.argval
             variable = argument if isinstance(argument, str) else argument[0]
             if not steps and "." in module and variable == module.partition(".")[0]:
-                root = variable  # import a.b binds a
+                # `import a.b` binds a.
+                root = variable
             yield variable, _Read(root, True, level, steps)
             if not steps:
                 return
@@ -393,29 +418,30 @@ def _imported_by(module: str, level: int, rest: list[dis.Instruction]) -> Iterat
 
 
 def _steps_in(
-    instructions: list[dis.Instruction], place: int
+    instructions: list[dis.Instruction], start: int
 ) -> tuple[tuple[tuple[str, Any], ...], int]:
-    """Return the attributes and items that are taken of what was loaded before that place.
+    """Return the attributes and items that are taken of the value loaded before an instruction.
 
     Returns:
-        The steps, and the place of the instruction after them.
+        The steps, and the index of the instruction after them.
     """
     steps: list[tuple[str, Any]] = []
-    while place < len(instructions):
-        instruction = instructions[place]
+    index = start
+    while index < len(instructions):
+        instruction = instructions[index]
         if instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
             steps.append((".", instruction.argval))
-            place += 1
+            index += 1
             continue
-        following = instructions[place + 1] if place + 1 < len(instructions) else None
+        following = instructions[index + 1] if index + 1 < len(instructions) else None
         is_key = instruction.opname in ("LOAD_CONST", "LOAD_SMALL_INT")
         if not is_key or following is None or not _is_subscript(following):
             break
         if not isinstance(instruction.argval, (str, int)):
             break
         steps.append((_SUBSCRIPT, instruction.argval))
-        place += 2
-    return tuple(steps), place
+        index += 2
+    return tuple(steps), index
 
 
 def _is_subscript(instruction: dis.Instruction) -> bool:

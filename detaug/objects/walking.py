@@ -1,9 +1,9 @@
-"""From an object to what it holds: walks over objects, the containers of a batch, and settings.
+"""Walks over objects, the containers of a batch, and settings.
 
-They differ in what they lead through. `walk` meets whatever an object refers to: attributes,
-slots, closures, items. `leaves` opens containers alone, since the objects in a batch are its
-values, and a batch is not to change because of what one of them refers to. `flat` opens mappings:
-the lists in settings and records are values.
+They differ in what they open. `walk` opens every object: its attributes, slots, closures, items.
+`leaves` opens containers alone, since the objects in a batch are its values, and a batch must not
+change because of what one of them refers to. `flat` opens mappings: the lists in settings and
+records are values.
 """
 
 from __future__ import annotations
@@ -35,10 +35,18 @@ _PLAIN = (
     slice,
     np.dtype,
 )
-#: What belongs to a program, not to the object that refers to it.
+#: Objects that belong to a program, and not to the object that refers to them.
 _CODE = (type, types.ModuleType, types.CodeType, types.FrameType)
 
-#: A path, as it is written in Python, and what stands there.
+_LIBRARY_TYPES = (
+    types.MethodType,
+    functools.partial,
+    np.ndarray,
+    types.BuiltinFunctionType,
+    np.random.Generator,
+)
+
+#: A path, as it is written in Python, and the object at that path.
 Edge = tuple[str, Any]
 
 
@@ -49,14 +57,14 @@ def walk(
     parts: Callable[[str, Any], Iterable[Edge]] | None = None,
     plain: bool = False,
 ) -> Iterator[Edge]:
-    """Yield what lies in objects, each once and by its shortest path, the nearest first.
+    """Yield the objects that roots lead to, each once, by its shortest path, the nearest first.
 
     Args:
-        roots: where to begin, by the names that paths begin with.
-        most: how many objects are met, and how many parts of one; None: all.
-        into: whether the parts of an object are met; None: of all.
-        parts: what an object at a path leads to, by paths; None: what it holds (`parts_of`).
-        plain: also yield numbers, texts and the like, at every place where they stand.
+        roots: the first objects, by the names that paths begin with.
+        most: the largest number of objects that are yielded, and of parts of one; None for all.
+        into: returns whether the parts of an object are yielded; None for all objects.
+        parts: returns the parts of an object at a path, by their paths; None for `parts_of`.
+        plain: also yield numbers, texts and the like, at each of their paths.
     """
     seen: set[int] = set()
     # An object that is made on the way keeps its address only while it lives.
@@ -74,8 +82,10 @@ def walk(
         alive.append(value)
         yield path, value
         if into is None or into(value):
-            found = _held_in(path, value) if parts is None else parts(path, value)
-            pending.extend(islice(found, most))
+            if parts is None:
+                pending.extend(islice(_parts_by_path(path, value), most))
+            else:
+                pending.extend(islice(parts(path, value), most))
 
 
 def paths_of(targets: Collection[Any], roots: Mapping[str, Any]) -> dict[int, str]:
@@ -84,27 +94,44 @@ def paths_of(targets: Collection[Any], roots: Mapping[str, Any]) -> dict[int, st
     A path reads ``"transform.transforms[2].rng"``.
     """
     wanted = {id(target) for target in targets}
-    found = ((id(value), path) for path, value in walk(roots.items()) if id(value) in wanted)
-    return dict(islice(found, len(wanted)))
+    paths: dict[int, str] = {}
+    if not wanted:
+        return paths
+    for path, value in walk(roots.items()):
+        if id(value) in wanted:
+            paths[id(value)] = path
+            # The rest of a large pipeline is not walked through in vain.
+            if len(paths) == len(wanted):
+                break
+    return paths
 
 
-def _held_in(path: str, value: Any) -> Iterator[Edge]:
-    return ((path + label, part) for label, part in parts_of(value))
+def _parts_by_path(path: str, value: Any) -> Iterator[Edge]:
+    for label, part in parts_of(value):
+        yield path + label, part
 
 
 def parts_of(value: Any) -> Iterator[Edge]:
-    """Yield what an object holds by its label in a path; not what its class or module holds."""
+    """Yield an object's own parts by their labels in a path, not those of its class or module."""
     if isinstance(value, _CODE):
         return
     if isinstance(value, dict):
-        for number, (key, item) in enumerate(value.items()):
-            yield f"[{_key(key, number)}]", item
+        for index, (key, item) in enumerate(value.items()):
+            yield f"[{_key(key, index)}]", item
     elif isinstance(value, (list, tuple, deque)):
-        for number, item in enumerate(value):
-            yield f"[{number}]", item
+        for index, item in enumerate(value):
+            yield f"[{index}]", item
     elif isinstance(value, types.FunctionType):
         yield from parts_of_function(value)
-    elif isinstance(value, types.MethodType):
+    elif isinstance(value, _LIBRARY_TYPES):
+        yield from _parts_of_library_object(value)
+    else:
+        yield from _parts_of_object(value)
+
+
+def _parts_of_library_object(value: Any) -> Iterator[Edge]:
+    """Yield the parts of an object of `_LIBRARY_TYPES`, which are not in its ``__dict__``."""
+    if isinstance(value, types.MethodType):
         yield "", value.__self__
         yield ".__func__", value.__func__
     elif isinstance(value, functools.partial):
@@ -119,14 +146,13 @@ def parts_of(value: Any) -> Iterator[Edge]:
             yield ".__self__", value.__self__
     elif isinstance(value, np.random.Generator):
         yield ".bit_generator", value.bit_generator
-    else:
-        yield from _parts_of_object(value)
 
 
 def parts_of_function(function: types.FunctionType) -> Iterator[Edge]:
-    """Yield what a function keeps: its closure, its defaults, its attributes."""
+    """Yield the variables of a function's closure, its defaults and its attributes."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # the variable is not yet set
+        # A variable of the closure may not be set yet.
+        with suppress(ValueError):
             yield f".<{name}>", cell.cell_contents
     yield ".__defaults__", function.__defaults__
     yield ".__kwdefaults__", function.__kwdefaults__
@@ -144,9 +170,9 @@ def _parts_of_object(value: Any) -> Iterator[Edge]:
             named.add(id(item))
             yield f".{name}", item
     # Built-in classes (and subclasses of set) hold more than that.
-    for number, item in enumerate(gc.get_referents(value)):
+    for index, item in enumerate(gc.get_referents(value)):
         if id(item) not in named:
-            yield f".~{number}", item
+            yield f".~{index}", item
 
 
 def attributes_of(value: Any) -> Any:
@@ -165,7 +191,8 @@ def slots_of(value: Any) -> dict[str, Any]:
     slots = {}
     kind: Any = type(value)
     for name, member in _members_of(kind):
-        with suppress(AttributeError):  # not set
+        # A slot may not be set.
+        with suppress(AttributeError):
             slots[name] = member.__get__(value)
     return slots
 
@@ -180,33 +207,33 @@ def _members_of(kind: type) -> tuple[tuple[str, types.MemberDescriptorType], ...
     return tuple(members)
 
 
-def _key(key: Any, number: int) -> str:
-    """Return how a dict's key is written; one that has no stable text goes by its position."""
+def _key(key: Any, index: int) -> str:
+    """Return the text of a dict's key; for one without a stable text its index in the dict."""
     if key is None:
         return "None"
     parts = key if isinstance(key, tuple) else (key,)
     has_text = all(isinstance(part, (str, int, float, bytes)) for part in parts)
-    return repr(key) if has_text else f"#{number}"
+    return repr(key) if has_text else f"#{index}"
 
 
 # --- the containers of a batch ---
 
 
 def leaves(value: Any, path: str = "") -> Iterator[Edge]:
-    """Yield what stands in nested containers, by its path, in order; empty containers too."""
+    """Yield the values in nested containers, by path, in order; empty containers too."""
     items = items_of(value)
     if not items:
         yield path, value
-    for number, (key, item) in enumerate(items):
-        is_attribute = not isinstance(value, (dict, list, tuple, deque))
-        label = f".{key}" if is_attribute else f"[{_key(key, number)}]"
+    is_attribute = not isinstance(value, (dict, list, tuple, deque))
+    for index, (key, item) in enumerate(items):
+        label = f".{key}" if is_attribute else f"[{_key(key, index)}]"
         yield from leaves(item, path + label)
 
 
 def items_of(container: Any) -> list[tuple[Any, Any]]:
-    """Return a container's items by key, place or attribute; none of what is no container."""
+    """Return a container's items by key, index or attribute; none for any other object."""
     if isinstance(container, dict):
-        # A subclass may load what it is asked for, so that dict itself is asked.
+        # dict's own method: that of a subclass may load an item from disk.
         return list(dict.items(container))
     if isinstance(container, (list, tuple, deque)):
         return list(enumerate(container))
@@ -222,9 +249,9 @@ def items_of(container: Any) -> list[tuple[Any, Any]]:
 
 
 def flat(value: Any, path: str = "") -> Iterator[Edge]:
-    """Yield what stands in nested mappings by a dotted path, such as ``blas.0.version``.
+    """Yield the values in nested mappings by a dotted path, such as ``blas.0.version``.
 
-    A list is one value, unless mappings stand in it.
+    A list is one value, unless it has mappings as items.
     """
     if isinstance(value, Mapping) and value:
         for name, part in value.items():

@@ -1,6 +1,6 @@
 """A batch as a pure function of (pipeline, seed, epoch, step).
 
-`producer` makes it; `plan` says which stream and turn a step is; `streams` steps loaders forward
-that keep state, and `loader_states` spares it some of that; `identity` says whether two pipelines
-are the same.
+`producer` makes it from copies of the pipeline (`copying`) and a source of raw batches (`sources`);
+`plan` has the arithmetic of steps, streams and turns; `streams` steps loaders forward that keep
+state, which `loader_states` shortens.
 """

@@ -1,6 +1,4 @@
-"""What one making of a batch was: fingerprints that another making is compared with, and where the
-two diverge.
-"""
+"""Fingerprints of a batch, with which another making is compared, and where the two diverge."""
 
 from __future__ import annotations
 
@@ -33,6 +31,8 @@ _NO_STAGES = (
     "detaug.pipeline.producer",
     "detaug.pipeline.streams",
 )
+#: Methods whose return values are stages.
+_STAGE_METHODS = ("__call__", "generate_train_batch", "__getitem__", "__next__")
 _OF_PROCESS = " about the process"
 _INTEGERS = (torch.int16, torch.int32, torch.int64)
 #: Changes from stream to stream, and means nothing.
@@ -43,8 +43,12 @@ _SET_BY_DETAUG = ("data_loader.thread_id",)
 class BatchReport:
     """Fingerprints of a batch by key, as the loader gave it and as it is delivered.
 
-    `random` and `raw_random`: see `random_keys`; `late`: see
-    `detaug.pipeline.copying.generators.made_late`.
+    Attributes:
+        raw: the fingerprints of the raw batch.
+        final: those of the batch as it is delivered.
+        random: see `random_keys`.
+        raw_random: the same of the raw batch.
+        late: see `detaug.pipeline.copying.generators.new_generators`.
     """
 
     raw: dict[str, str]
@@ -56,8 +60,11 @@ class BatchReport:
 
 @dataclass(frozen=True)
 class TraceResponse:
-    """How a batch came to be: what each transform returned, (class, fingerprint), and what loader,
-    classes and modules held, by path.
+    """How a batch came to be.
+
+    Attributes:
+        stages: (class, fingerprint of its result) of each transform, in order.
+        state: the values of the loader, classes and modules, by path, as texts.
     """
 
     stages: list[tuple[str, str]] = field(default_factory=list)
@@ -83,11 +90,11 @@ def batch_fingerprints(batch: Any) -> dict[str, str]:
 
     What holds the number of the process that made it is marked (see `differing_keys`).
     """
-    prints = {}
+    fingerprints = {}
     for key, value in _items_of(batch):
         mark = _OF_PROCESS if _holds_process_number(value) else ""
-        prints[str(key)[:60]] = lenient_fingerprint(value) + mark
-    return prints
+        fingerprints[str(key)[:60]] = lenient_fingerprint(value) + mark
+    return fingerprints
 
 
 def differing_keys(
@@ -131,21 +138,22 @@ def _holds_process_number(value: Any, depth: int = 2) -> bool:
 
 
 def _is_process_number_throughout(array: np.ndarray | torch.Tensor) -> bool:
-    """Return whether a few integers, as a collate function puts them together, are all that number."""
+    """Return whether an array holds a few integers that are all the number of this process."""
     if isinstance(array, torch.Tensor):
         if array.device.type != "cpu" or array.layout != torch.strided:
             return False
-        array = array.detach().resolve_neg().numpy() if array.dtype in _INTEGERS else np.empty(0)
+        if array.dtype not in _INTEGERS:
+            return False
+        array = array.detach().resolve_neg().numpy()
     if array.dtype.kind not in "iu" or not 0 < array.size <= 64:
         return False
     return bool((array == os.getpid()).all())
 
 
 def _has_two_values(value: Any) -> bool:
-    """Whether it holds floating-point numbers that are not all the same."""
-    with suppress(
-        Exception
-    ):  # a sparse tensor, a subclass that cannot be compared: a report makes no batch fail
+    """Return whether an array holds floating-point numbers that are not all the same."""
+    # A sparse tensor or a subclass may refuse to be compared: a report makes no batch fail.
+    with suppress(Exception):
         # Without the subclass: to compare two of its numbers may take it as long as all the rest of
         # the batch.
         if isinstance(value, torch.Tensor):
@@ -163,45 +171,51 @@ def _has_two_values(value: Any) -> bool:
 def explain(
     make: Callable[[], Any], objects: Mapping[str, Any], references: list[Any]
 ) -> TraceResponse:
-    """Make a batch, and note what each transform on the way returns, and the state (`state_of`) it
-    was made from.
+    """Make a batch, and return what each transform returned and the state it was made from.
+
+    Args:
+        make: makes the batch.
+        objects: as those of `state_of`.
+        references: as those of `state_of`.
     """
-    found = TraceResponse(state=state_of(objects, references))
-    with observe_stages(
-        lambda name, result: found.stages.append((name[:60], lenient_fingerprint(result)))
-    ):
+    response = TraceResponse(state=state_of(objects, references))
+
+    def add_stage(name: str, result: Any) -> None:
+        response.stages.append((name[:60], lenient_fingerprint(result)))
+
+    with observe_stages(add_stage):
         try:
             make()
         except Exception as error:
-            found.stages.append((type(error).__name__, str(error)[:1000]))
-    return found
+            response.stages.append((type(error).__name__, str(error)[:1000]))
+    return response
 
 
 @contextmanager
-def observe_stages(note: Callable[[str, Any], None]) -> Iterator[None]:
-    """Inside, `note` gets the class of each transform, loader or data set that returns something in
-    this thread, and what.
+def observe_stages(callback: Callable[[str, Any], None]) -> Iterator[None]:
+    """Report the transforms, loaders and data sets that return something in this thread.
+
+    Args:
+        callback: called with the object's class, by name, and the value that it returns.
     """
-    room = iter(range(_MOST_KEYS))
+    num_stages = 0
 
     def listen(frame: types.FrameType, event: str, result: Any) -> None:
+        nonlocal num_stages
         code = frame.f_code
-        if event != "return" or code.co_name not in (
-            "__call__",
-            "generate_train_batch",
-            "__getitem__",
-            "__next__",
-        ):
+        if event != "return" or code.co_name not in _STAGE_METHODS:
             return
         owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
         if owner is None or is_standard_library(frame):
             return
         module = str(frame.f_globals.get("__name__"))
-        if module.startswith(_NO_STAGES) or next(room, None) is None:
+        if module.startswith(_NO_STAGES) or num_stages == _MOST_KEYS:
             return
+        num_stages += 1
+        # The callback's own calls are no stages.
         sys.setprofile(None)
         try:
-            note(type(owner).__qualname__, result)
+            callback(type(owner).__qualname__, result)
         finally:
             sys.setprofile(listen)
 
@@ -217,10 +231,10 @@ def state_of(objects: Mapping[str, Any], references: list[Any]) -> dict[str, str
         references: its classes and functions; variables of these classes, and of the modules
             that define them, are looked at as well.
     """
-    own = {id(value) for value in objects.values()}
+    part_ids = {id(value) for value in objects.values()}
 
     def is_the_pipelines(_place: Place, value: Any) -> bool:
-        return id(value) in own or not type(value).__module__.startswith("detaug.")
+        return id(value) in part_ids or not type(value).__module__.startswith("detaug.")
 
     state: dict[str, str] = {}
     room = _MOST_CHARACTERS
@@ -234,8 +248,11 @@ def state_of(objects: Mapping[str, Any], references: list[Any]) -> dict[str, str
 
 
 def what_diverged(live: TraceResponse, fresh: TraceResponse) -> tuple[str, list[Change]]:
-    """Return the first transform whose result differs between two makings of one batch, and the
-    values that had changed.
+    """Return the first transform whose result differs between two makings, and the changed values.
+
+    Args:
+        live: the making in the process that delivered the batch.
+        fresh: the making by a pristine copy.
     """
     stage = ""
     for output, other_output in zip(live.stages, fresh.stages, strict=False):

@@ -1,4 +1,4 @@
-"""How a transform takes a batch: as keyword arguments, as one dict, or as positional arguments."""
+"""Adapters for transforms that take a batch as one dict, or as positional arguments."""
 
 from __future__ import annotations
 
@@ -13,27 +13,34 @@ _CONTRACT = "monai.transforms.transform.MapTransform"
 
 
 def called(transform: Any, way: str | None) -> Any:
-    """A transform that takes a dict as keyword arguments and anything else as its one argument, as
-    an augmenter calls it.
+    """Return a transform that an augmenter can call.
+
+    An augmenter passes a dict as keyword arguments, and anything else as the one argument.
 
     Args:
-        transform: the user's; None for none.
-        way: one of `WAYS`; None: "dict" for transforms of libraries that are known to take one,
+        transform: the user's, or None.
+        way: one of `WAYS`. None is "dict" for transforms of libraries that are known to take one,
             else "kwargs".
     """
-    if transform is None or way == "kwargs" or (way is None and not takes_a_dict(type(transform))):
+    if transform is None or way == "kwargs":
         return transform
-    return AsPositional(transform) if way == "args" else AsDict(transform)
+    if way is None and not takes_a_dict(type(transform)):
+        return transform
+    if way == "args":
+        return AsPositional(transform)
+    return AsDict(transform)
 
 
 def takes_a_dict(kind: type) -> bool:
-    """Whether calls of this class's instances end in such a library's code."""
+    """Return whether calls of this class's instances end in the code of such a library."""
     names = [f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__]
     if _CONTRACT in names:
         return True
     method = "forward" if "torch.nn.modules.module.Module" in names else "__call__"
-    defined_by = next((base for base in kind.__mro__ if method in vars(base)), object)
-    return defined_by.__module__.partition(".")[0] in _OF_DICTS
+    for base in kind.__mro__:
+        if method in vars(base):
+            return base.__module__.partition(".")[0] in _OF_DICTS
+    return False
 
 
 class AsDict:
@@ -44,21 +51,23 @@ class AsDict:
         self.__qualname__ = transform_name(transform)
 
     def __call__(self, *items: Any, **batch: Any) -> Any:
-        return self.transform(batch) if not items else self.transform(*items)
+        if items:
+            return self.transform(*items)
+        return self.transform(batch)
 
 
 class AsPositional(AsDict):
-    """A transform of several arguments: the items of a list or tuple, the values of a dict in their
-    order.
-    """
+    """A transform of several arguments: a list's or tuple's items, or a dict's values in order."""
 
     def __call__(self, *items: Any, **batch: Any) -> Any:
         if batch:
             return self.transform(*batch.values())
         (item,) = items
-        return self.transform(*item) if isinstance(item, (list, tuple)) else self.transform(item)
+        if isinstance(item, (list, tuple)):
+            return self.transform(*item)
+        return self.transform(item)
 
 
 def transform_name(transform: Any) -> str:
-    """For messages: a function's name, else its class's."""
+    """Return a function's name, or an object's class, for messages."""
     return str(getattr(transform, "__qualname__", type(transform).__name__))

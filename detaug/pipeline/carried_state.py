@@ -347,7 +347,7 @@ def _words_at(path: str, values: Mapping[str, Value]) -> str:
 
 
 def _class_value(owner: Any, label: str) -> str:
-    """Return the plain value that an object's class has for an attribute; empty if there is none."""
+    """Return the plain value that an object's class has for an attribute; "" if there is none."""
     value = getattr_static(type(owner), label.removeprefix("."), None)
     if value is None:
         return ""

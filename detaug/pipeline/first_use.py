@@ -1,4 +1,4 @@
-"""Large objects that transforms load when they are first used, and so for every batch."""
+"""A warning about large objects that transforms load on first use, and so for every batch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import torch
 
 from detaug.objects.walking import walk
 
-#: Smaller objects (bytes) are not worth a word.
+#: Smaller objects (bytes) are not reported.
 _LARGE = 2**20
+#: How many objects are looked at.
 _MOST_VALUES = 10_000
 
 
@@ -25,7 +26,7 @@ def loaded_on_first_use(
     Args:
         pristine: the transforms as they were passed, by the names that paths begin with.
         used: the copy of them that has made a batch.
-        keep: names of attributes that stay, which need no word.
+        keep: names of attributes that stay, which are not reported.
 
     Returns:
         The sentence; empty if nothing large was added.
@@ -50,8 +51,10 @@ def _large_objects(transforms: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _size_of(value: Any) -> int:
-    """Return an object's bytes, of a container without its items: a long one is large by itself."""
+    """Return an object's size in bytes, without a container's items: a long one is large itself."""
     if isinstance(value, (np.ndarray, torch.Tensor)):
         return value.itemsize * math.prod(value.shape)
-    # A class of the user's is not asked: its __sizeof__ may raise.
-    return sys.getsizeof(value) if type(value).__module__ == "builtins" else 0
+    if type(value).__module__ != "builtins":
+        # The __sizeof__ of a user's class may raise.
+        return 0
+    return sys.getsizeof(value)

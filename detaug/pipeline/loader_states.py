@@ -1,14 +1,14 @@
-"""What loaders say of where they stand (`state_dict`), so that their streams continue from there.
+"""Loaders' own states (`state_dict`), so that their streams continue from there.
 
-A state names the turn that its stream's copy gives next. What is not known is stepped forward from
-the latest state before it, or from the start: states save time and are never needed. A loader that
-has them is trusted to say all that its batches depend on; `detaug verify` compares.
+A state names the turn that its stream's copy gives next. Any other turn is reached by stepping
+forward from the latest state before it, or from the start: states save time and are never needed.
+Each is assumed to hold everything that the loader's batches depend on; `detaug verify` compares.
 
 Invariants:
 - A state is plain JSON: going through text changes nothing about it.
-- Which states are behind the reader follows from the position alone, so that a batch that is due
-  again (Ctrl-C) takes its state back with it.
-- What other threads read is replaced whole, never changed in place.
+- Which states are from before the reader's position follows from the position alone, so that a
+  batch that is due again (Ctrl-C) takes its state back with it.
+- Objects that other threads read are replaced whole, never changed in place.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.sources import Source
 from detaug.seeding.tree import positive_int, spawn_key_element
 
-#: Characters of a state's text. Larger ones are not taken.
+#: Characters of a state's text. Larger ones are not kept.
 LARGEST = 65_536
-#: States of a stream that are kept behind the reader, and ahead of it.
-_BEHIND, _AHEAD = 3, 64
+#: How many states of a stream are kept from before the reader's position.
+_BEHIND = 3
+#: How many are kept from after it.
+_AHEAD = 64
 
 
 class NotPlain(Exception):
@@ -35,8 +37,14 @@ class CannotRestore(Exception):
 
 
 class LoaderState(NamedTuple):
-    """Where the copy of a stream stands: see `detaug.pipeline.streams.StreamCopy`; `text` is the
-    loader's own state as JSON.
+    """The position of a stream's copy; see `detaug.pipeline.streams.StreamCursor`.
+
+    Attributes:
+        stream: the stream.
+        epoch: the epoch of the batch that the copy gives next.
+        turn: that batch's turn.
+        in_mid_pass: the epoch before ended in the middle of a pass.
+        text: the loader's own state as JSON.
     """
 
     stream: int
@@ -46,13 +54,15 @@ class LoaderState(NamedTuple):
     text: str
 
     def last_step(self, num_streams: int) -> BatchKey:
-        """The batch after which it was taken."""
+        """Return the batch after which the state was taken."""
         return BatchKey(self.epoch, (self.turn - 1) * num_streams + self.stream)
 
 
 def text_of(state: Any) -> str:
-    """A loader's state as JSON. NotPlain: reading it again would give something else, or it is too
-    large.
+    """Return a loader's state as JSON.
+
+    Raises:
+        NotPlain: reading it again would give another value, or it is too large.
     """
     try:
         text = json.dumps(state, allow_nan=False)
@@ -72,18 +82,28 @@ def text_of(state: Any) -> str:
 def leads(
     source: Source, stream: int, num_streams: int, at: tuple[int, int], to: tuple[int, int]
 ) -> bool:
-    """Whether stepping forward a copy that gives (epoch, turn) `at` next arrives at `to`."""
-    if at[0] == to[0]:
-        return at[1] <= to[1]
-    if at[0] > to[0] or not source.goes_on:
+    """Return whether stepping a copy forward arrives at a batch of its stream.
+
+    Args:
+        source: the loader's source.
+        stream: the stream.
+        num_streams: the number of streams.
+        at: the (epoch, turn) that the copy gives next.
+        to: the (epoch, turn) of the batch.
+    """
+    epoch, turn = at
+    wanted_epoch, wanted_turn = to
+    if epoch == wanted_epoch:
+        return turn <= wanted_turn
+    if epoch > wanted_epoch or not source.goes_on:
         return False
     # Beyond its epoch's turns a copy has given batches that belong to the next epoch as well.
     turns = source.turns_per_epoch(stream, num_streams)
-    return turns is None or at[1] <= turns
+    return turns is None or turn <= turns
 
 
 class LoaderStates:
-    """The states that are known of an augmenter's streams: those that were loaded, and this run's."""
+    """The known states of an augmenter's streams: those that were loaded, and this run's."""
 
     def __init__(self, source: Source, num_streams: int) -> None:
         self._source = source
@@ -92,18 +112,23 @@ class LoaderStates:
         self._taken: dict[int, tuple[LoaderState, ...]] = {}
 
     def load(self, states: list[LoaderState]) -> None:
-        """Forget all states but these; those of a loader that has none any more are left out."""
+        """Replace all states by these; by none if the loader has no state any more."""
         self._taken = {}
         self._loaded = {}
         if self._source.keeps_states:
             self._loaded = {state.stream: state for state in states}
 
     def add(self, state: LoaderState, due: BatchKey) -> None:
-        """Add where a stream's copy stands; `due` is the reader's next batch."""
+        """Add a state of this run.
+
+        Args:
+            state: the state.
+            due: the reader's next batch.
+        """
         states = sorted({*self._taken.get(state.stream, ()), state})
-        behind = [known for known in states if known.last_step(self._num_streams) < due]
-        ahead = states[len(behind) :]
-        self._taken[state.stream] = (*behind[-_BEHIND:], *ahead[:_AHEAD])
+        before = [known for known in states if known.last_step(self._num_streams) < due]
+        after = states[len(before) :]
+        self._taken[state.stream] = (*before[-_BEHIND:], *after[:_AHEAD])
 
     def loaded(self, key: BatchKey) -> LoaderState | None:
         """Return the loaded state from which that batch can be reached, if there is one."""
@@ -117,8 +142,8 @@ class LoaderStates:
 
         Args:
             key: The batch.
-            copy: The (epoch, turn) that a running copy of the batch's stream gives next. Unless a
-                state is nearer to the batch than the copy, there is none to be returned.
+            copy: The (epoch, turn) that a running copy of the batch's stream gives next. None is
+                returned unless a state is nearer to the batch than the copy.
         """
         states = [state for state in self._all_of(key) if self._leads_to(state, key)]
         if not states:
@@ -129,16 +154,16 @@ class LoaderStates:
         return state
 
     def as_text(self, due: BatchKey) -> str:
-        """Return the states of what lies before the reader's next batch as JSON; "" for none."""
+        """Return the states from before the reader's next batch as JSON; "" for none."""
         entries = {}
         for stream in sorted({*self._loaded, *self._taken}):
             turn = -(-(due.step - stream) // self._num_streams)
             next_key = BatchKey(due.epoch, max(turn, 0) * self._num_streams + stream)
-            usable = [
-                state
-                for state in self._all_of(next_key)
-                if state.last_step(self._num_streams) < due and self._leads_to(state, next_key)
-            ]
+            usable = []
+            for state in self._all_of(next_key):
+                is_before = state.last_step(self._num_streams) < due
+                if is_before and self._leads_to(state, next_key):
+                    usable.append(state)
             if usable:
                 latest = max(usable)
                 entries[str(stream)] = {
@@ -187,7 +212,11 @@ class LoaderStates:
 
 
 def read_states(text: str, num_streams: int) -> list[LoaderState]:
-    """What `LoaderStates.as_text` wrote. ValueError: it is something else."""
+    """Return the states that `LoaderStates.as_text` wrote.
+
+    Raises:
+        ValueError: the text is anything else.
+    """
     try:
         entries = json.loads(text or "{}")
         return [_read_state(int(key), num_streams, **entry) for key, entry in entries.items()]
@@ -202,10 +231,8 @@ def _read_state(
 ) -> LoaderState:
     if not 0 <= stream < num_streams:
         raise ValueError(f"there is no stream {stream}, only 0 ... {num_streams - 1}")
-    places = (
-        spawn_key_element("epoch", epoch),
-        spawn_key_element("turn", positive_int("turn", turn)),
-    )
+    epoch = spawn_key_element("epoch", epoch)
+    turn = spawn_key_element("turn", positive_int("turn", turn))
     if type(in_mid_pass) is not bool:
         raise ValueError(f"in_mid_pass must be true or false, got {in_mid_pass!r}")
-    return LoaderState(stream, *places, in_mid_pass, json.dumps(state))
+    return LoaderState(stream, epoch, turn, in_mid_pass, json.dumps(state))

@@ -34,7 +34,7 @@ class StepPlan:
     """The steps that this rank takes.
 
     Attributes:
-        num_steps: Steps per epoch over all ranks where that is known beforehand, else None.
+        num_steps: Steps per epoch over all ranks if that is known beforehand, else None.
         tail: One of `TAILS`.
     """
 
@@ -57,13 +57,13 @@ class StepPlan:
         return turn * self.num_streams + stream
 
     def share_of(self, batches: int) -> int:
-        """Return how many of `batches` this rank takes, the first of which is rank 0's."""
+        """Return how many batches this rank takes if the first of them is rank 0's."""
         if self.tail == "pad":
             return -(-batches // self.world_size)
         return batches // self.world_size
 
     def end(self, phase: int = 0) -> int | None:
-        """Return the first step that no rank takes any more; None where that is not known."""
+        """Return the first step that no rank takes any more; None if that is not known."""
         if self.num_steps is None:
             return None
         if self.tail == "pad":
@@ -71,14 +71,14 @@ class StepPlan:
         return self.num_steps - (self.num_steps - phase) % self.world_size
 
     def phase_of(self, step: int) -> int:
-        """Return where rounds begin in which `step` is this rank's."""
+        """Return the phase of the rounds in which `step` is this rank's."""
         return (step - self.rank) % self.world_size
 
     def made_at(self, step: int) -> int:
         """Return the step whose batch is given at this place in the rank's order.
 
-        It is `step` itself unless the place lies behind the epoch's last batch: there, in a padded
-        round, are the epoch's first batches once more.
+        It is `step` itself, except after the epoch's last batch: a padded round gives the epoch's
+        first batches once more.
         """
         if self.num_steps is None or step < self.num_steps:
             return step
@@ -86,10 +86,10 @@ class StepPlan:
 
 
 class StreamEnds:
-    """The ends of streams by epoch, as far as workers have found them."""
+    """The ends of streams by epoch, as far as workers have met them."""
 
     def __init__(self, plan: StepPlan) -> None:
-        #: Of each stream of an epoch that has ended, the first turn that it does not have.
+        #: By epoch: the first turn that a stream does not have, by stream.
         self.epochs: dict[int, dict[int, int]] = {}
         self._plan = plan
 
@@ -106,12 +106,13 @@ class StreamEnds:
         turns[stream] = min(turn, turns.get(stream, turn))
 
     def forget_before(self, epoch: int) -> None:
-        """Forget the earlier epochs, which nobody asks about any more."""
-        self.epochs = {number: turns for number, turns in self.epochs.items() if number >= epoch}
+        """Forget the earlier epochs, of which no step is wanted any more."""
+        self.epochs = {kept: turns for kept, turns in self.epochs.items() if kept >= epoch}
 
     def epochs_end(self, epoch: int) -> int | None:
-        """Return the first step behind the epoch's end; None while a stream has not ended."""
+        """Return the first step after the epoch's end; None while a stream has not ended."""
         turns = self.epochs.get(epoch, {})
         if len(turns) < self._plan.num_streams:
             return None
-        return max(self._plan.step_of(stream, turn - 1) for stream, turn in turns.items()) + 1
+        last_steps = [self._plan.step_of(stream, turn - 1) for stream, turn in turns.items()]
+        return max(last_steps) + 1

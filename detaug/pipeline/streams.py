@@ -29,8 +29,8 @@ from detaug.system.process_settings import ProcessSettings
 #: Stepping a loader forward for longer than this (seconds) is logged, and again after twice, four
 #: times ... as long.
 _NOTICEABLE = 5.0
-#: A pass that is walked through for the sake of a later epoch, and is longer than this (batches), is
-#: treated as endless.
+#: A pass that is walked through for the sake of a later epoch is treated as endless beyond this
+#: many batches.
 _LONGEST_PASS = 1_000_000
 
 
@@ -236,6 +236,6 @@ class StreamCursor:
 
 _ADVICE = (
     "If the loader has no end, pass batches_per_epoch=...: its epochs then go on from one another. "
-    "Or give it a method set_epoch(epoch), or declare it stateless=True if it keeps nothing between "
-    "batches"
+    "Or give it a method set_epoch(epoch), or declare it stateless=True if it keeps nothing "
+    "between batches"
 )

@@ -1,15 +1,14 @@
-"""Values that batches may depend on and that no declared parameter shows, compared where they may
-differ.
+"""Comparisons of values that batches may depend on and that no declared parameter shows.
 
 There are two kinds: attributes, as the constructors have left them (a fitted table, an order that
 was drawn), and variables of the user's modules and classes, as far as the pipeline's code reads
-them. Where they differ, batches may, and nothing else would say so. A state dict carries them as
+them. If they differ, batches may, and nothing else would show it. A state dict carries them as
 short texts, and a warning names what differs in the program that loads it, in fresh interpreters,
 and, of variables, at the start of an epoch, at a replay and at a restart.
 
 Variables that the pipeline writes itself are left out: they are for the run-time check. What else
 is left out stands in `detaug.pipeline.undeclared_values`. Paths of files differ from machine to
-machine, and are told at level INFO.
+machine, and are logged at level INFO.
 """
 
 from __future__ import annotations
@@ -77,11 +76,11 @@ class Undeclared:
         return attributes_of_pipeline(self._pristine)
 
     def succeed(self, earlier: Undeclared) -> None:
-        """Compare with the variables that an earlier pipeline of this augmenter was started with."""
+        """Compare with the variables that this augmenter's earlier pipeline was started with."""
         self._at_start = earlier._at_start
         self._reported = earlier._reported
 
-    # --- comparisons, which return what is to be told
+    # --- comparisons, which return messages for the user
 
     def on_start(self, epoch: int) -> list[Remark]:
         """Take the variables as they are now: workers are about to start with them."""
@@ -102,7 +101,8 @@ class Undeclared:
         if not is_new_epoch and not _is_looked_at(self._num_batches):
             return []
         if self._num_batches == 1 and not is_new_epoch:
-            return []  # the workers have just started
+            # The workers have just started.
+            return []
         self._epoch = epoch
         return self._on_change(variables_in(self._code))
 
@@ -114,8 +114,13 @@ class Undeclared:
 
     def on_load(self, lines: Iterable[str]) -> list[Remark]:
         """Compare the values with those of a state dict: now, or when the pipeline starts."""
-        self._saved = dict(line.partition(" = ")[::2] for line in lines)
-        return [] if self._at_start is None else self._on_saved()
+        self._saved = {}
+        for line in lines:
+            path, _, text = line.partition(" = ")
+            self._saved[path] = text
+        if self._at_start is None:
+            return []
+        return self._on_saved()
 
     @contextmanager
     def making_here(self) -> Iterator[None]:
@@ -131,11 +136,13 @@ class Undeclared:
             for path, _, _ in differences(before, variables_in(self._code)):
                 _written.add(_variable_of(path))
 
-    # --- what is kept
+    # --- values
 
     def variables(self) -> dict[str, str]:
         """Return the variables as they were at the start, or are now."""
-        return variables_in(self._code) if self._at_start is None else self._at_start
+        if self._at_start is None:
+            return variables_in(self._code)
+        return self._at_start
 
     def as_lines(self) -> list[str]:
         """Return all values, a line each, for a state dict."""
@@ -145,7 +152,7 @@ class Undeclared:
     # --- messages
 
     def _on_change(self, now: Mapping[str, str]) -> list[Remark]:
-        """Return what is to be told of variables that have changed since the start."""
+        """Return the messages about variables that have changed since the start."""
         remarks = []
         for path, before, after in _differing(self._at_start or {}, now):
             if path in self._reported:
@@ -162,12 +169,12 @@ class Undeclared:
         return remarks
 
     def _on_saved(self) -> list[Remark]:
-        """Return what is to be told of values that differ from those of the state dict."""
-        here = {**self.variables(), **self._attributes}
+        """Return the messages about values that differ from those of the state dict."""
+        current_values = {**self.variables(), **self._attributes}
         texts: dict[int, list[str]] = {}
-        for path, ours, saved in _differing(here, self._saved):
-            text = f"{path}: here {ours}, in the state {saved}"
-            texts.setdefault(_level_of(ours, saved), []).append(text)
+        for path, current, saved in _differing(current_values, self._saved):
+            text = f"{path}: here {current}, in the state {saved}"
+            texts.setdefault(_level_of(current, saved), []).append(text)
         self._saved = {}
         return [Remark(_on_other_run(texts[level]), level) for level in texts]
 
@@ -184,36 +191,36 @@ def _on_other_run(texts: list[str]) -> str:
 
 
 def remarks_on_variables(pristine: PipelineSnapshot, program: Mapping[str, str]) -> list[Remark]:
-    """Return what is to be told of variables that a fresh interpreter has otherwise.
+    """Return the messages about variables that differ in a fresh interpreter.
 
     Args:
         pristine: the pipeline in this interpreter.
         program: the variables of the program that has sent it.
     """
     remarks = []
-    for path, ours, theirs in _differing(variables_in(code_of(pristine)), program):
+    for path, fresh, original in _differing(variables_in(code_of(pristine)), program):
         text = (
-            f"{path} is {theirs} in the program and {ours} in a fresh interpreter, which has "
+            f"{path} is {original} in the program and {fresh} in a fresh interpreter, which has "
             "imported the module anew, so batches that it makes may differ. Set it where the "
-            "module "
-            "is imported, or pass it as an argument of the loader or the transform"
+            "module is imported, or pass it as an argument of the loader or the transform"
         )
-        remarks.append(Remark(text, _level_of(ours, theirs)))
+        remarks.append(Remark(text, _level_of(fresh, original)))
     return remarks
 
 
 def _is_looked_at(number: int) -> bool:
-    """Return whether a batch is the first, second, fourth, eighth ...: so much is affordable."""
+    """Return whether a batch is the first, second, fourth, eighth ...: more would cost too much."""
     return number & (number - 1) == 0
 
 
 def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Return what differs of the values that both have and no pipeline here writes itself."""
-    return [
-        (path, text, other_text)
-        for path, text, other_text in differences(one, other)
-        if path in one and path in other and _variable_of(path) not in _written
-    ]
+    """Return the differences of values that both have and no pipeline here writes itself."""
+    differing = []
+    for path, text, other_text in differences(one, other):
+        is_in_both = path in one and path in other
+        if is_in_both and _variable_of(path) not in _written:
+            differing.append((path, text, other_text))
+    return differing
 
 
 def _variable_of(path: str) -> str:
@@ -221,9 +228,9 @@ def _variable_of(path: str) -> str:
     return path.removesuffix(".len()").removesuffix(".keys()").partition("[")[0]
 
 
-def _level_of(ours: str, theirs: str) -> int:
+def _level_of(text: str, other_text: str) -> int:
     """Return INFO for paths of files, which differ from machine to machine; else WARNING."""
-    if without_folders(ours) == without_folders(theirs):
+    if without_folders(text) == without_folders(other_text):
         return logging.INFO
-    are_paths = _PATH.match(ours) and _PATH.match(theirs)
+    are_paths = _PATH.match(text) and _PATH.match(other_text)
     return logging.INFO if are_paths else logging.WARNING

@@ -1,7 +1,6 @@
-"""The values that a pipeline's batches may depend on and that no parameter declares, as short
-texts.
+"""The values that batches may depend on and that no parameter declares, as short texts.
 
-Left out is what differs between two correct runs, or is too large to look at:
+Left out are values that differ between two correct runs, or are too large to look at:
 - generators, which are seeded for every batch;
 - memory maps, arrays of more than a few MB, and what lies on a GPU: they are data;
 - numbers and texts that are the time, the process or an address;
@@ -39,9 +38,11 @@ from detaug.objects.walking import Edge, walk
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.seeding.generators import GENERATORS
 
-#: How many objects and values are looked at, and how many values are kept.
+#: How many objects are looked at.
 _MOST_OBJECTS = 5_000
+#: How many values are looked at.
 _MOST_LOOKED_AT = 20_000
+#: How many values are kept.
 _MOST_KEPT = 400
 #: Bytes. Larger arrays are data, and so are all once this much was read.
 _LARGEST_ARRAY = 4 * 2**20
@@ -92,7 +93,7 @@ def variables_in(code: Iterable[Any]) -> dict[str, str]:
 
 
 def attributes_of_pipeline(pristine: PipelineSnapshot) -> dict[str, str]:
-    """Return the attributes of the loader, the transforms and what else the user passed, as texts."""
+    """Return the attributes of the loader, the transforms and the source's parts, as texts."""
     return _texts_of(_roots(pristine))
 
 
@@ -122,7 +123,8 @@ def _by_attribute(roots: Iterable[Edge]) -> dict[tuple[str, str, str], dict[str,
         values = values_in([root], _is_compared, digest, most=_MOST_OBJECTS, keys=True)
         for path, value in islice(values, _MOST_LOOKED_AT):
             if _is_detaugs(value.holder):
-                continue  # its own attributes are declared
+                # Its own attributes are declared.
+                continue
             attribute = f"{value.owner}{value.attribute}" or root[0]
             group = groups.setdefault((attribute, root[0], value.owner), {})
             group[path] = value
@@ -141,25 +143,31 @@ def _shortened(texts: dict[str, str]) -> dict[str, str]:
 
 
 def _is_compared(place: Place, value: Any) -> bool:
-    """Return whether a value is one, or leads to some, that is to be compared."""
-    holder, label = place.holder, place.attribute
+    """Return whether a value is to be compared, or leads to values that are."""
+    holder = place.holder
+    label = place.attribute
     if isinstance(value, GENERATORS) or label.startswith(".~"):
         return False
     is_private = label.startswith("._") and label not in _OF_MODULES
     if holder is not None and is_private and not is_the_users_own(holder):
         return False
-    if isinstance(value, (int, float, np.integer, np.floating)):
-        return not _is_number_of_this_process(value)
-    if isinstance(value, str):
-        return not _is_text_of_this_process(value)
+    if _is_of_this_process(value):
+        return False
+    if isinstance(value, (int, float, str, np.integer, np.floating)):
+        return True
     if isinstance(value, (*_PLAIN, *_CONTAINERS, *_SETTINGS)):
         return True
+    return _is_compared_object(value)
+
+
+def _is_compared_object(value: Any) -> bool:
+    """Return whether an object that is no plain value leads to some that are to be compared."""
     if isinstance(value, types.FunctionType):
         return is_the_users_own(value)
     module = type(value).__module__
-    top = module.partition(".")[0]
     if is_users_module(module):
         return True
+    top = module.partition(".")[0]
     return top not in sys.stdlib_module_names and top not in _OF_PROGRESS
 
 
@@ -167,11 +175,19 @@ def _is_detaugs(holder: Any) -> bool:
     return type(holder).__module__.startswith("detaug.")
 
 
+def _is_of_this_process(value: Any) -> bool:
+    """Return whether a number or text is the time, the process or an address."""
+    if isinstance(value, (int, float, np.integer, np.floating)):
+        return _is_number_of_this_process(value)
+    return isinstance(value, str) and _is_text_of_this_process(value)
+
+
 def _is_number_of_this_process(number: Any) -> bool:
     """Return whether a number is this process's, a time, or an address."""
     if number in (os.getpid(), os.getppid(), threading.get_ident()):
         return True
-    if not 1e9 < number < 1e19:  # no time since 2001
+    if not 1e9 < number < 1e19:
+        # It is no time since 2001.
         return False
     if isinstance(number, (int, np.integer)) and int(number) in _ADDRESSES:
         return True
@@ -185,11 +201,12 @@ def _is_text_of_this_process(text: str) -> bool:
         return False
     if _UUID.fullmatch(text):
         return True
-    found = _DATE.search(text)
-    if found is None:
+    match = _DATE.search(text)
+    if match is None:
         return False
+    year, month, day_of_month = match.groups()
     try:
-        day = date(*map(int, found.groups()))
+        day = date(int(year), int(month), int(day_of_month))
     except ValueError:
         return False
     return abs((date.today() - day).days) <= _NEAR_TODAY
@@ -202,7 +219,7 @@ class _Reader:
         self._room = _MOST_BYTES
 
     def digest(self, value: Any) -> str:
-        """Return a digest; of what is data, a text that says that it is not compared."""
+        """Return a digest; for data a text, `NOT_COMPARED`."""
         if isinstance(value, (np.ndarray, torch.Tensor)):
             return self._digest_of_array(value)
         if is_table(value):
@@ -210,12 +227,14 @@ class _Reader:
         if len(value) > _MOST_ITEMS:
             return NOT_COMPARED
         if isinstance(value, (set, frozenset)):
+            if not _has_texts(value):
+                return NOT_COMPARED
             # Sorted: a set's order differs from process to process.
-            return _hashed(repr(sorted(map(repr, value)))) if _has_texts(value) else NOT_COMPARED
+            return _hashed(repr(sorted(map(repr, value))))
         return _hashed(without_folders(repr(value)))
 
     def _digest_of_array(self, array: Any) -> str:
-        # Sparse, nested and quantised tensors, and those on a GPU, have no bytes that could be read.
+        # Sparse, nested and quantised tensors, and those on a GPU, have no bytes to be read.
         if isinstance(array, torch.Tensor) and not has_plain_memory(array):
             return NOT_COMPARED
         size = array.nbytes
@@ -225,7 +244,7 @@ class _Reader:
         return digest_of(array)
 
 
-#: Stands for the digest of what is data.
+#: The digest of data.
 NOT_COMPARED = "(not compared)"
 
 

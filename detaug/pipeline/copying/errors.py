@@ -32,7 +32,7 @@ _HANDLES = {
 
 
 def uncopyable_message(roots: Mapping[str, Any], keep: Collection[str], error: Exception) -> str:
-    """Return a message that names the part of a pipeline that cannot be copied, and says what to do.
+    """Return a message that names the part of a pipeline that cannot be copied, with advice.
 
     Args:
         roots: the pipeline's parts, "transform" and "data_loader".

@@ -226,7 +226,7 @@ class TransformCopies:
         return epoch != self._epoch and bool(self._pipeline.transform_snapshot.epoch_aware_parts)
 
     def set_epoch_on_parts(self, epoch: int, loader: LoaderCopy) -> None:
-        """Call ``set_epoch`` on a pristine copy, from which every batch of the epoch then starts."""
+        """Call ``set_epoch`` on a pristine copy, from which every batch of the epoch starts."""
         copy = self.copy_of(self._pipeline.transform_snapshot, loader)
         copy.set_epoch_on_parts(epoch)
         self.snapshot = Snapshot(
@@ -248,7 +248,7 @@ class TransformCopies:
         return copy
 
     def copy_of(self, snapshot: Snapshot, loader: LoaderCopy) -> SnapshotCopy:
-        """Return a copy of a snapshot of the transforms, with the attributes that are carried on."""
+        """Return a copy of a snapshot of the transforms, with the carried attributes."""
         copy = SnapshotCopy(snapshot, snapshot.copy(loader.common_objects))
         _set_carried(copy.parts, self._carried)
         return copy

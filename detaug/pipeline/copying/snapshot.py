@@ -230,12 +230,7 @@ class _Pickler(pickle.Pickler):
             return None
         if kind is SharedRef:
             return self._id_of_shared(obj.value)
-        if isinstance(obj, BY_REFERENCE) or is_shared_function(obj) or is_standard_stream(obj):
-            return self._id_of_shared(obj)
-        if isinstance(obj, np.memmap) and not obj.dtype.hasobject:
-            # What is written to a memory map goes to the file, or nowhere.
-            return self._id_of_shared(obj)
-        return None
+        return self._id_of_shared(obj) if _is_shared(obj) else None
 
     def reducer_override(self, obj: Any) -> Any:
         self.kinds[type(obj)] = None
@@ -292,6 +287,14 @@ class _Pickler(pickle.Pickler):
             self._persistent_ids[id(value)] = (table, len(values))
             values.append(value)
         return self._persistent_ids[id(value)]
+
+
+def _is_shared(value: Any) -> bool:
+    """Return whether copies share an object: code, a standard stream, or a memory map."""
+    if isinstance(value, BY_REFERENCE) or is_shared_function(value) or is_standard_stream(value):
+        return True
+    # Writing to a memory map changes the file, or fails: a copy would not change that.
+    return isinstance(value, np.memmap) and not value.dtype.hasobject
 
 
 def copied_in(

@@ -1,9 +1,8 @@
-"""Sources of raw batches: which of them fits a user's object, and so whether the loader counts as
-stateless (the user says so, or `detaug.pipeline.sources.batchgenerators.draws_every_batch_anew`
-does).
+"""Sources of raw batches, and the choice of the one that fits a user's object.
 
-A source that is not stateless is stepped forward in order, a copy for each stream
-(`detaug.pipeline.streams`).
+A loader counts as stateless if the user says so, or
+`detaug.pipeline.sources.batchgenerators.draws_every_batch_anew` does. A source that is not
+stateless is stepped forward in order, a copy for each stream (`detaug.pipeline.streams`).
 """
 
 from __future__ import annotations
@@ -36,34 +35,36 @@ __all__ = [
     "resolve_source",
 ]
 
-#: What follows from a loader alone.
+#: The attributes of a source that follow from its loader alone.
 _FACTS = (
-    *(
-        "stateless",
-        "pass_per_epoch",
-        "restarts",
-        "endless",
-        "may_end",
-        "streams_share_data",
-        "default_num_streams",
-    ),
-    *("num_steps", "length_hint", "starts_anew", "keeps_states", "class_name"),
+    "stateless",
+    "pass_per_epoch",
+    "restarts",
+    "endless",
+    "may_end",
+    "streams_share_data",
+    "default_num_streams",
+    "num_steps",
+    "length_hint",
+    "starts_anew",
+    "keeps_states",
+    "class_name",
 )
 
 
 def resolve_source(
     loader: Any, stateless: bool | None = None, batches_per_epoch: int | None = None
 ) -> Source:
-    """The source for a loader, an iterator, an iterable, or a callable that makes one of these.
+    """Return the source for a loader, an iterator, an iterable, or a callable that makes one.
 
     Args:
+        loader: the user's object, a `Source`, or `SampleBatches`.
         stateless: the user's declaration; None: stateless only where that is known.
         batches_per_epoch: an epoch's batches over all ranks; None: until the loader ends.
 
     Raises:
-        TypeError: a generator object, a map-style data set, or something that gives no batches at
-            all.
-        ValueError: stateless=True for something that holds its position.
+        TypeError: the object is a generator or a map-style data set, or gives no batches at all.
+        ValueError: stateless=True for an object that holds its position.
     """
     if isinstance(loader, SampleBatches):
         source = loader.source()
@@ -78,9 +79,12 @@ def resolve_source(
 def source_of_samples(
     dataset: Any, batch_size: int | None, shuffle: bool | None, options: Mapping[str, Any]
 ) -> Source:
-    """The source for a data set, map-style or iterable, whose samples are put together. Arguments
-    and errors: see `DatasetSource`; TypeError: arguments that say an order, beside an
-    IterableDataset.
+    """Return the source for a data set, map-style or iterable, whose samples are collated.
+
+    Arguments and errors are those of `DatasetSource`.
+
+    Raises:
+        TypeError: an argument says the order of an IterableDataset.
     """
     if not isinstance(dataset, IterableDataset):
         return DatasetSource(dataset, batch_size, shuffle, **options)
@@ -92,7 +96,7 @@ def source_of_samples(
 
 @dataclass(frozen=True)
 class SampleBatches:
-    """A data set whose samples are put together, and how: `source` takes it as it is then.
+    """A data set whose samples are collated, with the arguments for that.
 
     Attributes:
         options: further arguments of `source_of_samples`.
@@ -128,28 +132,28 @@ def _from_callable(make_loader: Any, stateless: bool | None) -> Source:
     if not callable(make_loader):
         raise TypeError(
             "data_loader must be a batchgenerators loader, an iterator, an iterable, or a callable "
-            "that makes one, "
-            f"got {make_loader!r} of type {type(make_loader).__name__}"
+            f"that makes one, got {make_loader!r} of type {type(make_loader).__name__}"
         )
     with preserved_global_rngs():
-        # What the pipeline declares itself to be is to be the same in every run.
+        # The pipeline's description has to be the same in every run.
         reseed_global_rngs(SeedTree(0).sequence())
-        made = make_loader()
-    return (
-        FactorySource(make_loader, stateless)
-        if has_one_pass(made)
-        else LoaderFactory(make_loader, stateless, made)
-    )
+        loader = make_loader()
+    if has_one_pass(loader):
+        return FactorySource(make_loader, stateless)
+    return LoaderFactory(make_loader, stateless, loader)
 
 
 class LoaderFactory(Source):
-    """A callable that makes a loader. Each process that makes batches calls it for itself
-    (`detaug.pipeline.copying.pipeline_snapshot`), so that open files, sockets and threads begin
-    where they are used.
+    """A callable that makes a loader.
+
+    Each process that makes batches calls it for itself
+    (`detaug.pipeline.copying.pipeline_snapshot`), so that files, sockets and threads are opened in
+    the process that uses them.
 
     Args:
+        make_loader: the callable.
         stateless: the user's declaration.
-        seen: what it made to be looked at, which goes to no other process.
+        seen: a loader that it has made, to be looked at, which is sent to no other process.
     """
 
     def __init__(self, make_loader: Callable[[], Any], stateless: bool | None, seen: Any) -> None:
@@ -160,10 +164,11 @@ class LoaderFactory(Source):
         for name in _FACTS:
             setattr(self, name, getattr(source, name))
 
-    def _source_of(self, made: Any) -> Source:
-        if isinstance(made, type) or not (hasattr(made, "__next__") or hasattr(made, "__iter__")):
-            raise TypeError(f"calling {self.loader!r} was to make a loader, but gave {made!r}")
-        return _source_of(made, self._declared)
+    def _source_of(self, loader: Any) -> Source:
+        is_iterable = hasattr(loader, "__next__") or hasattr(loader, "__iter__")
+        if isinstance(loader, type) or not is_iterable:
+            raise TypeError(f"calling {self.loader!r} was to make a loader, but gave {loader!r}")
+        return _source_of(loader, self._declared)
 
     def made(self) -> Source:
         source = self._source_of(self.loader())

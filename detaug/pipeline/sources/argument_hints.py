@@ -1,5 +1,7 @@
-"""What is no data set and no loader though it looks like one, and arguments as torch's DataLoader
-spells them: each is answered with the line to write.
+"""Errors about objects and arguments of other libraries, each with the line to write instead.
+
+The objects look like a data set or a loader; the arguments are spelled as torch's DataLoader has
+them.
 """
 
 from __future__ import annotations
@@ -25,22 +27,27 @@ from detaug.seeding.tree import positive_int
 Constructor = TypeVar("Constructor", bound=Callable[..., None])
 
 _CALL = "DeterministicAugmenter.from_dataset"
-#: What to write in place of an argument, where the name alone does not say it.
+_OF_DATASET = f"it goes with a data set, {_CALL}(dataset, batch_size, {{name}}=...)"
+_OF_PROCESSES = "write executor=LocalProcesses({name}={value})"
+_OF_CHECK = "write check=Check({name}={value})"
+#: What to write in place of an argument, unless the name alone says it.
 _INSTEAD = {
-    **dict.fromkeys(
-        (
-            *("dataset", "batch_size", "shuffle", "drop_last", "collate_fn"),
-            *("sampler", "batch_sampler", "worker_init_fn"),
-        ),
-        f"it goes with a data set, {_CALL}(dataset, batch_size, {{name}}=...)",
-    ),
-    **dict.fromkeys(
-        ("start_method", "max_restarts", "stall_timeout", "max_worker_memory"),
-        "write executor=LocalProcesses({name}={value})",
-    ),
-    **dict.fromkeys(
-        ("on_mismatch", "guard", "every", "ignore"), "write check=Check({name}={value})"
-    ),
+    "dataset": _OF_DATASET,
+    "batch_size": _OF_DATASET,
+    "shuffle": _OF_DATASET,
+    "drop_last": _OF_DATASET,
+    "collate_fn": _OF_DATASET,
+    "sampler": _OF_DATASET,
+    "batch_sampler": _OF_DATASET,
+    "worker_init_fn": _OF_DATASET,
+    "start_method": _OF_PROCESSES,
+    "max_restarts": _OF_PROCESSES,
+    "stall_timeout": _OF_PROCESSES,
+    "max_worker_memory": _OF_PROCESSES,
+    "on_mismatch": _OF_CHECK,
+    "guard": _OF_CHECK,
+    "every": _OF_CHECK,
+    "ignore": _OF_CHECK,
     "num_workers": "write num_processes={value}",
     "prefetch_factor": "write num_cached={value}",
     "generator": "write seed=...",
@@ -51,8 +58,7 @@ _INSTEAD = {
 
 
 def answers_unknown_arguments(constructor: Constructor) -> Constructor:
-    """Decorate `DeterministicAugmenter`'s constructor: an argument that it does not have is told
-    first.
+    """Decorate a constructor so that an argument that it does not have is reported first.
 
     Python's own message would say that another one is missing, if it is one that was misspelled.
     """
@@ -67,22 +73,38 @@ def answers_unknown_arguments(constructor: Constructor) -> Constructor:
 
 
 def refuse_arguments(arguments: Mapping[str, Any], known: Collection[str]) -> None:
-    """TypeError: `DeterministicAugmenter` does not have one of these arguments."""
+    """Raise an error if `DeterministicAugmenter` does not have one of these arguments.
+
+    Args:
+        arguments: the arguments, by name.
+        known: the names that it has.
+
+    Raises:
+        TypeError: a name is not known; the message says what to write instead.
+    """
     for name, value in arguments.items():
-        if name in known:
-            continue
-        instead = _INSTEAD.get(name, "").format(name=name, value=repr(value))
-        near = get_close_matches(name, known, 1)
-        advice = instead or (
-            f"did you mean {near[0]}=?"
-            if near
-            else "help(DeterministicAugmenter) lists what it has"
-        )
-        raise TypeError(f"DeterministicAugmenter has no argument {name}={value!r:.60}: {advice}")
+        if name not in known:
+            advice = _advice_on(name, value, known)
+            raise TypeError(
+                f"DeterministicAugmenter has no argument {name}={value!r:.60}: {advice}"
+            )
+
+
+def _advice_on(name: str, value: Any, known: Collection[str]) -> str:
+    if name in _INSTEAD:
+        return _INSTEAD[name].format(name=name, value=repr(value))
+    similar_names = get_close_matches(name, known, 1)
+    if similar_names:
+        return f"did you mean {similar_names[0]}=?"
+    return "help(DeterministicAugmenter) lists what it has"
 
 
 def refuse_as_dataset(dataset: Any) -> None:
-    """TypeError: it is no map-style data set, or one that cannot be shared among processes."""
+    """Raise an error if an object is no map-style data set that processes can share.
+
+    Raises:
+        TypeError: it has no items 0 ... len - 1, or a library's data set that has its own workers.
+    """
     _refuse_libraries(dataset)
     kind = type(dataset)
     by_number = hasattr(kind, "__getitem__") and hasattr(kind, "__len__")
@@ -90,20 +112,24 @@ def refuse_as_dataset(dataset: Any) -> None:
     if not by_number or by_name or isinstance(dataset, (str, bytes)):
         raise TypeError(
             "from_dataset needs a map-style data set, with items 0 ... len - 1, got "
-            f"{dataset!r:.80} of type {kind.__name__}: "
-            f"pass an instance of one, or a list of samples, {_CALL}(list(samples), batch_size). "
-            "What gives batches by itself "
-            "goes to DeterministicAugmenter(data, transform, num_processes)"
+            f"{dataset!r:.80} of type {kind.__name__}: pass an instance of one, or a list of "
+            f"samples, {_CALL}(list(samples), batch_size). What gives batches by itself goes to "
+            "DeterministicAugmenter(data, transform, num_processes)"
         )
 
 
 def batch_size_of(value: Any) -> int:
-    """The argument as an int. TypeError, ValueError: it was forgotten, or cannot be right."""
+    """Return the argument `batch_size` as an int.
+
+    Raises:
+        TypeError: it is missing, or no number.
+        ValueError: it is not positive.
+    """
     if value is None:
         raise TypeError(
             f"{_CALL} needs batch_size, the number of samples in a batch: {_CALL}(dataset, 2, "
-            "...). What gives batches by "
-            "itself goes to DeterministicAugmenter(data, transform, num_processes)"
+            "...). What gives batches by itself goes to DeterministicAugmenter(data, transform, "
+            "num_processes)"
         )
     return positive_int("batch_size", value)
 
@@ -112,8 +138,8 @@ def length_of(data: Any) -> int:
     """Return ``len(data)``.
 
     Raises:
-        TypeError: There is no ``__len__``.
-        ValueError: What it gives is no length; its class is named, and the value.
+        TypeError: there is no ``__len__``.
+        ValueError: it gives a value that is no length; the message names the class and the value.
     """
     try:
         return len(data)
@@ -130,30 +156,38 @@ def length_of(data: Any) -> int:
 
 
 def refuse_orders(orders: Mapping[str, Any], iterable: bool) -> None:
-    """TypeError: more of these arguments of `from_dataset` say an order than one; or than none
-    beside an iterable data set.
+    """Raise an error if the arguments of `from_dataset` do not say one order.
+
+    Args:
+        orders: the arguments that say an order, by name.
+        iterable: the data set is iterable, which has an order of its own.
+
+    Raises:
+        TypeError: several of them are set, or one for an iterable data set.
     """
-    given = [name for name, value in orders.items() if value is not None and value is not False]
-    if given and iterable:
+    names = [name for name, value in orders.items() if value is not None and value is not False]
+    if names and iterable:
         raise TypeError(
-            f"an IterableDataset gives its samples in an order of its own, so that {given[0]} has "
-            "no effect: leave it out, or "
-            "pass a map-style data set"
+            f"an IterableDataset gives its samples in an order of its own, so that {names[0]} has "
+            "no effect: leave it out, or pass a map-style data set"
         )
-    if len(given) > 1:
+    if len(names) > 1:
         raise TypeError(
-            f"each of {' and '.join(given)} says the order: pass one of them to {_CALL}"
+            f"each of {' and '.join(names)} says the order: pass one of them to {_CALL}"
         )
 
 
 def refuse_as_loader(loader: Any) -> None:
-    """TypeError: `DeterministicAugmenter` cannot take it, for it gives no batches."""
+    """Raise an error if an object gives no batches that `DeterministicAugmenter` can take.
+
+    Raises:
+        TypeError: it is a generator object, a path, a map-style data set, or a DataLoader.
+    """
     if inspect.isgenerator(loader) or inspect.isasyncgen(loader):
         raise TypeError(
             f"{loader!r} is a generator object, which cannot be copied to other processes or "
-            "started again. "
-            "Pass the function that makes it: DeterministicAugmenter(make_batches, ...) and not "
-            "make_batches()."
+            "started again. Pass the function that makes it: "
+            "DeterministicAugmenter(make_batches, ...) and not make_batches()."
         )
     if isinstance(loader, (str, bytes, os.PathLike)):
         raise TypeError(
@@ -161,55 +195,53 @@ def refuse_as_loader(loader: Any) -> None:
         )
     _refuse_libraries(loader)
     kind = loader if isinstance(loader, type) else type(loader)
-    gives_batches = (
-        hasattr(kind, "__next__") or hasattr(kind, "__iter__") or hasattr(loader, "__iter__")
-    )
-    if not gives_batches and hasattr(loader, "__getitem__") and hasattr(loader, "__len__"):
+    if hasattr(kind, "__next__") or hasattr(kind, "__iter__") or hasattr(loader, "__iter__"):
+        return
+    if hasattr(loader, "__getitem__") and hasattr(loader, "__len__"):
         raise TypeError(
             f"{kind.__name__} is a map-style data set; use {_CALL}(dataset, batch_size, ...)"
         )
 
 
 def _refuse_libraries(data: Any) -> None:
-    """TypeError: it has MONAI's SmartCacheDataset in it, or is a torch DataLoader."""
+    """Raise an error for MONAI's SmartCacheDataset, also inside another one, and for a DataLoader.
+
+    Raises:
+        TypeError: it is one of them.
+    """
     for part in wrapped(data):
-        kinds = type(part).__mro__
-        if any(
-            kind.__name__ == "SmartCacheDataset" and kind.__module__.startswith("monai.")
-            for kind in kinds
-        ):
+        if _is_smart_cache(part):
             raise TypeError(
                 "MONAI's SmartCacheDataset replaces its items in the process that calls "
-                "update_cache(), and the copies in "
-                "workers keep those that they began with: most of the data would never be trained "
-                "on. Use "
-                "monai.data.CacheDataset(data, transform), or PersistentDataset(data, transform, "
-                "cache_dir=...)"
+                "update_cache(), and the copies in workers keep those that they began with: most "
+                "of the data would never be trained on. Use monai.data.CacheDataset(data, "
+                "transform), or PersistentDataset(data, transform, cache_dir=...)"
             )
     if isinstance(data, DataLoader):
         raise TypeError(
             "a DataLoader makes batches itself, in an order and with workers of its own: pass its "
-            "data set, "
-            f"{_CALL}(loader.dataset, {', '.join(_as_in(data))}, num_processes={data.num_workers})"
+            f"data set, {_CALL}(loader.dataset, {', '.join(_as_in(data))}, "
+            f"num_processes={data.num_workers})"
         )
 
 
+def _is_smart_cache(dataset: Any) -> bool:
+    for kind in type(dataset).__mro__:
+        if kind.__name__ == "SmartCacheDataset" and kind.__module__.startswith("monai."):
+            return True
+    return False
+
+
 def _as_in(loader: DataLoader[Any]) -> Iterator[str]:
-    """Arguments of `from_dataset` that do what the torch DataLoader does."""
+    """Yield the arguments of `from_dataset` that do what the torch DataLoader does."""
     if loader.batch_size is None and loader.batch_sampler is not None:
         yield "batch_sampler=loader.batch_sampler"
     else:
         yield f"{loader.batch_size or 1}"
-        kind, streams = type(loader.sampler), isinstance(loader.dataset, IterableDataset)
-        plain = kind is SequentialSampler or (
-            kind is RandomSampler and not loader.sampler.replacement  # type: ignore[attr-defined]
-        )
-        yield from (
-            []
-            if streams
-            else [f"shuffle={kind is RandomSampler}" if plain else "sampler=loader.sampler"]
-        )
-        yield from ["drop_last=True"] if loader.drop_last else []
+        if not isinstance(loader.dataset, IterableDataset):
+            yield _order_in(loader)
+        if loader.drop_last:
+            yield "drop_last=True"
     if loader.batch_sampler is None:
         yield "collate_fn=lambda samples: loader.collate_fn(samples[0])"
     elif loader.collate_fn is not default_collate:
@@ -218,42 +250,59 @@ def _as_in(loader: DataLoader[Any]) -> Iterator[str]:
         yield "worker_init_fn=loader.worker_init_fn"
 
 
-def flag(what: str, value: Any) -> bool:
-    """True or False; None is False, as for torch's DataLoader. TypeError: a text, which would be
-    True whatever it says.
+def _order_in(loader: DataLoader[Any]) -> str:
+    """Return the argument of `from_dataset` for the DataLoader's order."""
+    kind = type(loader.sampler)
+    if kind is SequentialSampler:
+        return "shuffle=False"
+    if kind is RandomSampler and not loader.sampler.replacement:  # type: ignore[attr-defined]
+        return "shuffle=True"
+    return "sampler=loader.sampler"
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return an argument as True or False; None is False, as for torch's DataLoader.
+
+    Raises:
+        TypeError: it is a text, which would be True whatever it says.
     """
     if isinstance(value, str):
-        raise TypeError(f"{what} must be True or False, got {value!r}")
+        raise TypeError(f"{name} must be True or False, got {value!r}")
     return bool(value)
 
 
 def loses_its_place(loader: Any) -> bool:
-    """Whether its own state does not say all of where it stands: a shuffle buffer of Hugging Face's
-    streaming data sets is filled anew on resuming.
+    """Return whether a loader's own state leaves out a part of its position.
+
+    A shuffle buffer of Hugging Face's streaming data sets is filled anew on resuming.
     """
-    left = [getattr(part, "_ex_iterable", None) for part in wrapped(loader)]
-    while left:
-        part = left.pop()
+    pending = [getattr(part, "_ex_iterable", None) for part in wrapped(loader)]
+    while pending:
+        part = pending.pop()
         if type(part).__name__ == "BufferShuffledExamplesIterable":
             return True
-        if type(part).__module__.partition(".")[0] == "datasets":
-            for value in vars(part).values():
-                left.extend(value if isinstance(value, list) else [value])
+        if type(part).__module__.partition(".")[0] != "datasets":
+            continue
+        for value in vars(part).values():
+            if isinstance(value, list):
+                pending.extend(value)
+            else:
+                pending.append(value)
     return False
 
 
 def wrapped(data: Any) -> Iterator[Any]:
-    """A data set or loader, and what it wraps, as torch's Subset and ConcatDataset do."""
-    left, seen = [data], set()
-    while left:
-        part = left.pop()
+    """Yield a data set or loader, and those that it wraps, as torch's Subset does."""
+    pending = [data]
+    seen = set()
+    while pending:
+        part = pending.pop()
         if part is None or id(part) in seen:
             continue
         seen.add(id(part))
         yield part
         attributes = getattr(part, "__dict__", {})
+        pending.append(attributes.get("dataset"))
         several = attributes.get("datasets")
-        left += [
-            attributes.get("dataset"),
-            *(several if isinstance(several, (list, tuple)) else ()),
-        ]
+        if isinstance(several, (list, tuple)):
+            pending.extend(several)

@@ -1,4 +1,4 @@
-"""What the engine asks of a source of raw batches."""
+"""The interface between the engine and the sources of raw batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_NUM_STREAMS = 12
 
 
 class Source(ABC):
-    """Where raw batches come from. A source is copied (never shared) between streams and processes.
+    """A source of raw batches. It is copied, never shared, between streams and processes.
 
     Epoch e of a stream-bound source follows from these attributes, never from the loader's code:
 
@@ -42,20 +42,20 @@ class Source(ABC):
         is_undecided: only a first batch shows what its epochs are (`learn`).
         streams_share_data: its streams split one order among them, so that its own generators must
             be in the same state in all streams; they may be seeded once per copy, never per batch.
-        batches_per_epoch: an epoch's batches over all ranks, where the user set a number.
-        default_num_streams: logical workers, where the user names no number; the loader declares
+        batches_per_epoch: an epoch's batches over all ranks, if the user set a number.
+        default_num_streams: logical workers, if the user names no number; the loader declares
             those with ``number_of_threads_in_multithreaded``.
-        num_steps: batches per epoch over all ranks where that is known beforehand.
-        length_hint: the batches of an epoch that the loader's own ``__len__`` says, where one
-            stream gives all. It does not end an epoch: it is what ranks, which need a number, and
-                ``len()`` go by.
+        num_steps: batches per epoch over all ranks, if that is known beforehand.
+        length_hint: the batches of an epoch according to the loader's own ``__len__``, if one
+            stream gives all. It does not end an epoch: it is for ranks, which need a number, and
+            for ``len()``.
         starts_anew: every epoch starts from a pristine copy.
         keeps_states: the loader has a state dict that says where it stands, and can load it.
         holds_transforms: the loader's attributes that are transforms, which start every batch as
             the user passed them.
         class_name: the loader's, for messages.
         loader: the user's object.
-        seen: the loader, to be looked at; None where it was made for that alone, and that was done.
+        seen: the loader, to be looked at; None in another process if it was made for that alone.
     """
 
     pass_per_epoch: bool = False
@@ -69,102 +69,108 @@ class Source(ABC):
     holds_transforms: tuple[str, ...] = ()
 
     def __init__(self, loader: Any, stateless: bool = False) -> None:
-        self.loader = self.seen = loader
+        self.loader = loader
+        self.seen = loader
         self.stateless = stateless
         self.class_name = type(loader).__name__
         declared = getattr(loader, "number_of_threads_in_multithreaded", None)
         self.streams_share_data = declared is not None
         self.default_num_streams = max(1, int(declared or 1))
         self.starts_anew = hasattr(loader, "set_epoch")
-        methods = (getattr(loader, name, None) for name in ("state_dict", "load_state_dict"))
         self.keeps_states = (
-            not stateless and all(map(callable, methods)) and not loses_its_place(loader)
+            not stateless
+            and callable(getattr(loader, "state_dict", None))
+            and callable(getattr(loader, "load_state_dict", None))
+            and not loses_its_place(loader)
         )
 
     def made(self) -> Source:
-        """The source whose loader makes batches in this process."""
+        """Return the source whose loader makes batches in this process."""
         return self
 
     @property
     def goes_on(self) -> bool:
-        """Whether a copy walks through all epochs, one after the other; otherwise each needs a
-        pristine copy.
-        """
+        """True if a copy continues from epoch to epoch; otherwise each needs a pristine copy."""
         if self.stateless or self.starts_anew:
             return False
         return self.batches_per_epoch is not None or not self.restarts
 
     def turns_per_epoch(self, stream: int, num_streams: int) -> int | None:
-        """After how many turns of a stream the next epoch begins; None: only at the end of a pass."""
+        """Return after how many turns a stream's epoch ends; None if only a pass's end ends it."""
         if not self.goes_on or self.pass_per_epoch or self.batches_per_epoch is None:
             return None
         return max(0, -(-(self.batches_per_epoch - stream) // num_streams))
 
     @property
     def total_batches(self) -> int | None:
-        """An epoch's batches over all ranks, where the user or the loader says how many."""
-        limits = [self.batches_per_epoch, self.num_steps]
+        """An epoch's batches over all ranks, if the user or the loader says how many."""
         if self.num_steps is None:
-            limits.append(self.length_hint)
-        return min((number for number in limits if number is not None), default=None)
+            return _smallest(self.batches_per_epoch, self.length_hint)
+        return _smallest(self.batches_per_epoch, self.num_steps)
 
     @property
     def known_steps(self) -> int | None:
-        """An epoch's steps over all ranks, where they are known."""
-        # Where copies go on from epoch to epoch, the steps behind an epoch's last are the next
+        """An epoch's steps over all ranks, if they are known."""
+        # If copies continue from epoch to epoch, the steps after an epoch's last are the next
         # one's.
-        numbered = self.stateless or self.turns_per_epoch(0, 1) is not None
-        if not numbered:
+        is_numbered = self.stateless or self.turns_per_epoch(0, 1) is not None
+        if not is_numbered:
             return self.num_steps
-        limits = (self.batches_per_epoch, self.num_steps)
-        return min((number for number in limits if number is not None), default=None)
+        return _smallest(self.batches_per_epoch, self.num_steps)
 
     def begin(
         self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence
     ) -> None:
-        """Called once on a pristine copy, before it makes the batches of this stream, from this
-        epoch on.
+        """Prepare a pristine copy for the batches of a stream, from an epoch on; called once.
+
+        Args:
+            stream: the stream.
+            num_streams: the number of streams.
+            epoch: the first epoch.
+            epoch_child: the seed of what is drawn once for that epoch.
         """
         if self.streams_share_data:
             self.loader.number_of_threads_in_multithreaded = num_streams
         tell(self.loader, "set_thread_id", stream)
         if hasattr(self.loader, "was_initialized"):
-            self.loader.was_initialized = (
-                False  # as batchgenerators' augmenters do before they start
-            )
+            # As batchgenerators' augmenters do before they start.
+            self.loader.was_initialized = False
 
     def learn(self, other: Source) -> None:
         """Take over what another copy of this source has shown with its first batch."""
 
     def next_pass(self) -> None:
-        """Called when a pass has ended, before the same copy begins the next one."""
+        """Prepare the copy for its next pass, after one has ended."""
 
     def declared(self) -> list[str]:
-        """What a state dict is compared by beside the loader, a line each."""
+        """Return the lines that a state dict is compared by, in addition to the loader."""
         return []
 
     def declared_parts(self) -> dict[str, Any]:
-        """The same: further objects of the user's, by name."""
+        """Return the further objects of the user's that a state dict is compared by, by name."""
         return {}
 
     def prepare(self, batch: Current) -> None:
-        """Called before the generators are seeded for a stateless source's batch: draws what is
-        drawn once for an epoch.
-        """
+        """Draw what is drawn once per epoch; called before a stateless source's batch is seeded."""
 
     @abstractmethod
     def make(self, batch: Current) -> Any:
-        """The next batch of a stream-bound source; exactly `batch` of a stateless one.
+        """Return the next batch of a stream-bound source; exactly `batch` of a stateless one.
 
         Raises:
             StopIteration: the stream has ended.
         """
 
 
-def is_batchgenerators(loader: Any, class_name: str) -> bool:
-    """Tell whether a loader is an instance of that class of batchgenerators'.
+def _smallest(*limits: int | None) -> int | None:
+    """Return the smallest of the limits that are set, or None."""
+    return min((limit for limit in limits if limit is not None), default=None)
 
-    batchgenerators is not imported for it: where nobody else has, there is no such object.
+
+def is_batchgenerators(loader: Any, class_name: str) -> bool:
+    """Return whether a loader is an instance of that class of batchgenerators'.
+
+    batchgenerators is not imported for it: unless somebody else has, no such object exists.
     """
     module = sys.modules.get("batchgenerators.dataloading.data_loader")
     kind = getattr(module, class_name, None)
@@ -179,7 +185,11 @@ def tell(target: Any, method: str, value: int) -> None:
 
 
 def refuse_stateless(loader: Any, stateless: bool | None) -> None:
-    """ValueError: it holds its position in the data."""
+    """Raise an error if a loader that holds its position is declared stateless.
+
+    Raises:
+        ValueError: `stateless` is true.
+    """
     if stateless:
         raise ValueError(
             f"{loader!r} holds its position in the data: it cannot be declared stateless=True"
@@ -188,9 +198,7 @@ def refuse_stateless(loader: Any, stateless: bool | None) -> None:
 
 @contextmanager
 def worker_info(number: int, total: int, seed: int, dataset: Any) -> Iterator[None]:
-    """Inside, code runs as in worker `number` of `total` of a torch DataLoader, which sets the same
-    variable.
-    """
+    """Run code as in worker `number` of `total` of a torch DataLoader, which sets this variable."""
     before = torch_worker._worker_info
     torch_worker._worker_info = torch_worker.WorkerInfo(
         id=number, num_workers=total, seed=seed, dataset=dataset

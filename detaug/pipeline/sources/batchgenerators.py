@@ -1,5 +1,6 @@
-"""batchgenerators' own `DataLoader` and what derives from it (nnU-Net's loader and detaug's
-`PatchSource` do).
+"""Sources for batchgenerators' `DataLoader` and classes derived from it.
+
+nnU-Net's loader and detaug's `PatchSource` are such classes.
 
 Known to be stateless is ``DataLoader(infinite=True)``, which draws new indices for every batch. So
 is every class derived from it that replaces none of `POSITION_METHODS`, as nnU-Net's
@@ -27,23 +28,28 @@ POSITION_METHODS = ("__next__", "__iter__", "reset", "state_dict", "load_state_d
 
 
 class InfiniteLoader(IteratorSource):
-    """``DataLoader(infinite=True)``: every batch is drawn from the global RNG, so any copy can make
-    any batch.
+    """A source for ``DataLoader(infinite=True)``.
+
+    Every batch is drawn from the global RNG, so any copy can make any batch.
     """
 
     def __init__(self, loader: DataLoader, stateless: bool | None) -> None:
-        anew = draws_every_batch_anew(loader)
-        super().__init__(loader, anew if stateless is None else stateless)
+        draws_anew = draws_every_batch_anew(loader)
+        super().__init__(loader, draws_anew if stateless is None else stateless)
         self.holds_transforms = transforms_in(loader)
         self.streams_share_data = False
         declared = int(loader.number_of_threads_in_multithreaded or 1)
-        # All copies of a loader that keeps its own position would give the same batches: it gets
-        # one stream.
-        self.default_num_streams = declared if declared > 1 else DEFAULT_NUM_STREAMS if anew else 1
+        if declared > 1:
+            self.default_num_streams = declared
+        elif draws_anew:
+            self.default_num_streams = DEFAULT_NUM_STREAMS
+        else:
+            # All copies of a loader that keeps its own position would give the same batches.
+            self.default_num_streams = 1
 
 
 class FiniteLoader(Source):
-    """``DataLoader(infinite=False)``: its streams share one shuffled order out among them.
+    """A source for ``DataLoader(infinite=False)``: its streams split one shuffled order.
 
     Every epoch starts from a pristine copy whose shuffle state is seeded from (`seed_for_shuffle`,
     the epoch's child), equally in all streams: any epoch can be entered without walking through the
@@ -57,7 +63,8 @@ class FiniteLoader(Source):
     def __init__(self, loader: DataLoader, stateless: bool | None) -> None:
         refuse_stateless(loader, stateless)
         super().__init__(loader)
-        self.starts_anew = self.streams_share_data = True
+        self.starts_anew = True
+        self.streams_share_data = True
         self.holds_transforms = transforms_in(loader)
         self.num_steps = _number_of_batches(loader)
         self.is_undecided = not hasattr(loader, "set_epoch")
@@ -68,10 +75,8 @@ class FiniteLoader(Source):
         super().begin(stream, num_streams, epoch, epoch_child)
         words = epoch_child.generate_state(4, np.uint32)
         if self.loader.seed_for_shuffle is not None:
-            own = np.atleast_1d(np.asarray(self.loader.seed_for_shuffle, dtype=np.uint64)).astype(
-                np.uint32
-            )
-            words = np.concatenate([words, own])
+            seeds = np.asarray(self.loader.seed_for_shuffle, dtype=np.uint64)
+            words = np.concatenate([words, np.atleast_1d(seeds).astype(np.uint32)])
         self.loader.rs = np.random.RandomState(words)
         self.loader.last_reached = False
 
@@ -101,7 +106,8 @@ class FiniteLoader(Source):
         self.pass_per_epoch = True
 
     def next_pass(self) -> None:
-        iter(self.loader)  # as a `for` loop calls it before every pass
+        # As a `for` loop calls it before every pass.
+        iter(self.loader)
 
 
 @contextmanager
@@ -127,42 +133,51 @@ def _call_noted(loader: DataLoader, method: str) -> Iterator[list[str]]:
 
 
 def transforms_in(loader: DataLoader) -> tuple[str, ...]:
-    """The attributes in which such a loader keeps its own transforms: nnU-Net's applies
-    ``transforms`` to each sample.
+    """Return the attributes in which such a loader keeps its own transforms.
+
+    nnU-Net's applies ``transforms`` to each sample.
     """
+    attributes = vars(loader)
     return tuple(
-        name for name in ("transforms", "transform") if _is_transform(vars(loader).get(name))
+        name for name in ("transforms", "transform") if _is_transform(attributes.get(name))
     )
 
 
 def _is_transform(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
-        return bool(value) and all(callable(each) for each in value)
+        return bool(value) and all(callable(item) for item in value)
     return callable(value) and not isinstance(value, type)
 
 
 def _number_of_batches(loader: DataLoader) -> int | None:
-    """Return the batches per pass over all streams; None where they are not batchgenerators' own."""
+    """Return the batches per pass over all streams; None if the order is not batchgenerators'."""
     kind = type(loader)
     if kind.get_indices is not DataLoader.get_indices or kind.__next__ is not DataLoader.__next__:
         return None
     if not mentions(kind, "get_indices"):
-        return None  # it has an order, and a length, of its own
+        # It has an order, and a length, of its own.
+        return None
     try:
-        items, size = len(loader.indices), int(loader.batch_size)
+        num_items = len(loader.indices)
+        batch_size = int(loader.batch_size)
     except (TypeError, ValueError):
         return None
-    if size < 1:
+    if batch_size < 1:
         return None
-    return -(-items // size) if loader.return_incomplete else items // size
+    if loader.return_incomplete:
+        return -(-num_items // batch_size)
+    return num_items // batch_size
 
 
 def draws_every_batch_anew(loader: DataLoader) -> bool:
-    """Whether an infinite `DataLoader` is known to be stateless: it replaces none of
-    `POSITION_METHODS`, neither in its class nor on the object.
+    """Return whether an infinite `DataLoader` is known to be stateless.
+
+    It replaces none of `POSITION_METHODS`, neither in its class nor on the object.
     """
     kind = type(loader)
-    return all(
-        getattr(kind, name, None) is getattr(DataLoader, name, None) and name not in vars(loader)
-        for name in POSITION_METHODS
-    )
+    for name in POSITION_METHODS:
+        if getattr(kind, name, None) is not getattr(DataLoader, name, None):
+            return False
+        if name in vars(loader):
+            return False
+    return True

@@ -1,4 +1,4 @@
-"""What the code of a user's loader has in it, without running it."""
+"""Inspection of the code of a user's loader, without running it."""
 
 from __future__ import annotations
 

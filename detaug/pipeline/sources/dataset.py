@@ -21,11 +21,12 @@ from detaug.seeding.current import Current, making
 
 
 class DatasetSource(Source):
-    """Batches of ``dataset[i]`` in the epoch's order. Arguments: see
-    `detaug.DeterministicAugmenter.from_dataset`.
+    """A source of batches of ``dataset[i]`` in the epoch's order.
+
+    The arguments are those of `detaug.DeterministicAugmenter.from_dataset`.
 
     Raises:
-        TypeError: the data set has no length or no items; or arguments that exclude each other.
+        TypeError: the data set has no length or no items; or arguments exclude each other.
         ValueError: the data set is empty, or smaller than one batch with drop_last.
     """
 
@@ -43,14 +44,8 @@ class DatasetSource(Source):
         fetches_one_by_one: bool = False,
     ) -> None:
         refuse_as_dataset(dataset)
-        refuse_orders(
-            {
-                "shuffle": shuffle,
-                "sampler": sampler,
-                "batch_sampler": batch_sampler,
-            },
-            iterable=False,
-        )
+        orders = {"shuffle": shuffle, "sampler": sampler, "batch_sampler": batch_sampler}
+        refuse_orders(orders, iterable=False)
         if batch_sampler is not None and (batch_size is not None or drop_last):
             raise TypeError(
                 "batch_sampler gives whole batches: leave out batch_size and drop_last, which have "
@@ -65,12 +60,10 @@ class DatasetSource(Source):
             self.order = Sampled(batch_sampler, "batch_sampler", gives_batches=True)
         elif sampler is not None:
             self.order = Sampled(sampler, "sampler")
+        elif shuffle is None or flag("shuffle", shuffle):
+            self.order = Shuffled(self.length)
         else:
-            self.order = (
-                Shuffled(self.length)
-                if shuffle is None or flag("shuffle", shuffle)
-                else AsStored(self.length)
-            )
+            self.order = AsStored(self.length)
         self.shuffle = isinstance(self.order, Shuffled)
         self.batch_size = 1 if self.order.gives_batches else batch_size_of(batch_size)
         self.drop_last = flag("drop_last", drop_last)
@@ -80,16 +73,15 @@ class DatasetSource(Source):
         self._fetches_one_by_one = fetches_one_by_one
         #: Called with each sample before it is fetched.
         self.before_sample: Callable[[Current], None] | None = None
-        number = self.order.length
-        self.num_steps: int = (
-            number // self.batch_size if self.drop_last else -(-number // self.batch_size)
-        )
+        num_samples = self.order.length
+        self.num_steps: int = num_samples // self.batch_size
+        if not self.drop_last:
+            self.num_steps = -(-num_samples // self.batch_size)
         if self.num_steps == 0:
-            what = "data set has" if number == self.length else "sampler gives"
+            subject = "data set has" if num_samples == self.length else "sampler gives"
             raise ValueError(
-                f"the {what} {number} samples, which makes no batch of {self.batch_size}: pass a "
-                "smaller batch_size, or "
-                "drop_last=False"
+                f"the {subject} {num_samples} samples, which makes no batch of {self.batch_size}: "
+                "pass a smaller batch_size, or drop_last=False"
             )
 
     def declared(self) -> list[str]:
@@ -109,7 +101,7 @@ class DatasetSource(Source):
         self.indices(batch)
 
     def begin_process(self, number: int, total: int) -> None:
-        """Called once on a copy, before it makes a batch in process `number` of `total`."""
+        """Prepare a copy for the batches of process `number` of `total`; called once."""
         if self.worker_init_fn is not None:
             with worker_info(number, total, torch.initial_seed(), self.loader):
                 self.worker_init_fn(number)
@@ -137,14 +129,16 @@ class DatasetSource(Source):
         return samples
 
     def fetch(self, index: int) -> Any:
-        """One item. (Errors name the index that they find in this call's frame.)"""
+        """Return one item. Errors name the index that they find in this call's frame."""
         return self.loader[index]
 
     def indices(self, batch: Current) -> list[int]:
-        """Which samples make this batch."""
+        """Return the indices of the samples that make this batch."""
         if batch.step >= self.num_steps:
             return []
         first = batch.step * self.batch_size
         last = min(first + self.batch_size, self.order.length)
         entries = self.order.entries(batch.entropy, batch.epoch, first, last)
-        return list(entries[0]) if self.order.gives_batches else entries
+        if self.order.gives_batches:
+            return list(entries[0])
+        return entries

@@ -1,4 +1,4 @@
-"""Any other iterator, iterable, or callable that makes one.
+"""Sources for any other iterator, iterable, or callable that makes one.
 
 Whether such a loader ends is not guessed from its code. One that does not say has one stream, and
 its copies are stepped through its passes; see `Source` for what its epochs are.
@@ -27,17 +27,17 @@ from detaug.pipeline.sources.code import raises
 from detaug.pipeline.sources.collation import collate_name, collated
 from detaug.seeding.current import Current
 
-_UNLIMITED = 1e100  # batchgenerators' DataLoaderBase writes "no limit" as this number of batches
+#: batchgenerators' DataLoaderBase writes "no limit" as this number of batches.
+_UNLIMITED = 1e100
 
 
 class IteratorSource(Source):
-    """An object with ``__next__``: batchgenerators' SlimDataLoaderBase and DataLoaderBase, or the
-    user's own.
-    """
+    """A source for an object with ``__next__``, of batchgenerators' or the user's own."""
 
     def __init__(self, loader: Any, stateless: bool | None) -> None:
         super().__init__(loader, bool(stateless))
-        self.endless = self.restarts = says_that_it_has_no_end(loader)
+        self.endless = says_that_it_has_no_end(loader)
+        self.restarts = self.endless
         self.pass_per_epoch = (
             is_batchgenerators(loader, "DataLoaderBase")
             and not self.endless
@@ -49,9 +49,8 @@ class IteratorSource(Source):
 
     def next_pass(self) -> None:
         if hasattr(self.loader, "__iter__"):
-            iter(
-                self.loader
-            )  # where many iterators go back to their start, as a `for` loop has them do
+            # As a `for` loop calls it: many iterators then go back to their start.
+            iter(self.loader)
 
     def make(self, batch: Current) -> Any:
         if not self.stateless:
@@ -59,20 +58,18 @@ class IteratorSource(Source):
         tell(self.loader, "set_thread_id", batch.stream)
         try:
             return next(self.loader)
-        except (
-            StopIteration
-        ) as error:  # would be taken for an epoch's end, and lose its other batches
+        except StopIteration as error:
+            # It would be treated as the epoch's end: the epoch's other batches would be lost.
             raise RuntimeError(
                 f"{self.class_name} raised StopIteration, but it counts as stateless: any of its "
-                "batches can be made at "
-                "any time, so it has no end. Was it a next(...) without a match? A loader that "
-                "ends must be declared "
-                "stateless=False; an epoch's length is batches_per_epoch=..."
+                "batches can be made at any time, so it has no end. Was it a next(...) without a "
+                "match? A loader that ends must be declared stateless=False; an epoch's length is "
+                "batches_per_epoch=..."
             ) from error
 
 
 class IterableSource(Source):
-    """An object with ``__iter__`` alone: every pass is a new iterator over the same copy."""
+    """A source for an object with ``__iter__`` alone: every pass is a new iterator."""
 
     def __init__(self, loader: Any, stateless: bool | None) -> None:
         refuse_stateless(loader, stateless)
@@ -93,7 +90,7 @@ class IterableSource(Source):
 
     def make(self, batch: Current) -> Any:
         if self._iterator is None:
-            # Not in begin(): whatever the iterator draws when it starts is to come from the first
+            # Not in begin(): whatever the iterator draws when it starts has to come from the first
             # batch's seed.
             self._iterator = self._new_pass()
         return next(self._iterator)
@@ -103,9 +100,7 @@ class IterableSource(Source):
 
 
 class FactorySource(IterableSource):
-    """A callable that makes an iterator for one pass: every copy calls it for itself, once per
-    pass.
-    """
+    """A source for a callable that makes an iterator: every copy calls it once per pass."""
 
     restarts = True
 
@@ -114,12 +109,11 @@ class FactorySource(IterableSource):
 
 
 class TorchIterable(IterableSource):
-    """A torch IterableDataset, in whose eyes each stream is a worker of a DataLoader:
-    `get_worker_info` says which, so that it shares its items out.
+    """A source for a torch IterableDataset, to which each stream looks like a DataLoader's worker.
 
-    It gives samples, or batches where there is no `batch_size`. With samples, every epoch starts
-    from a pristine copy, as it does with a DataLoader; but where `batches_per_epoch` is given it
-    goes on.
+    `get_worker_info` says which worker, so that the data set can split its items among them. It
+    gives samples, or batches if there is no `batch_size`. With samples, every epoch starts from a
+    pristine copy, as it does with a DataLoader; with `batches_per_epoch` epochs continue.
     """
 
     def __init__(
@@ -132,13 +126,17 @@ class TorchIterable(IterableSource):
         worker_init_fn: Callable[[int], Any] | None = None,
     ) -> None:
         super().__init__(dataset, stateless)
-        self.batch_size, self.drop_last, self.collate_fn = batch_size, drop_last, collate_fn
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+        self.collate_fn = collate_fn
         self.worker_init_fn = worker_init_fn
         self.restarts = batch_size is not None
-        if batch_size is not None and self.length_hint is not None:
-            self.length_hint = (
-                self.length_hint // batch_size if drop_last else -(-self.length_hint // batch_size)
-            )
+        num_samples = self.length_hint
+        if batch_size is not None and num_samples is not None:
+            self.length_hint = num_samples // batch_size
+            if not drop_last:
+                self.length_hint = -(-num_samples // batch_size)
+        #: (stream, number of streams, seed), as `worker_info` has them.
         self._worker: tuple[int, int, int] | None = None
 
     def declared(self) -> list[str]:
@@ -156,14 +154,11 @@ class TorchIterable(IterableSource):
         super().begin(stream, num_streams, epoch, epoch_child)
         if self.batch_size is None and num_streams == 1:
             return
-        child = np.random.SeedSequence(
-            epoch_child.entropy, spawn_key=(*epoch_child.spawn_key, stream)
-        )
-        self._worker = (
-            stream,
-            num_streams,
-            int(child.generate_state(1, np.uint64)[0] >> np.uint64(1)),
-        )
+        spawn_key = (*epoch_child.spawn_key, stream)
+        child = np.random.SeedSequence(epoch_child.entropy, spawn_key=spawn_key)
+        # 63 bits: torch's seeds are signed.
+        seed = int(child.generate_state(1, np.uint64)[0] >> np.uint64(1))
+        self._worker = (stream, num_streams, seed)
         if self.worker_init_fn is not None:
             with worker_info(*self._worker, self.loader):
                 self.worker_init_fn(stream)
@@ -183,19 +178,20 @@ class TorchIterable(IterableSource):
         return collated(samples, self.collate_fn)
 
 
-def has_one_pass(made: Any) -> bool:
-    """Whether it is an iterator of Python's own kinds: a generator, an open file, a `csv.reader`, a
-    `map`.
+def has_one_pass(loader: Any) -> bool:
+    """Return whether it is an iterator of Python's own kinds.
+
+    These are generators, open files, `csv.reader`, `map` and others.
     """
-    step = getattr(type(made), "__next__", None)
-    return inspect.isgenerator(made) or isinstance(step, types.WrapperDescriptorType)
+    step = getattr(type(loader), "__next__", None)
+    return inspect.isgenerator(loader) or isinstance(step, types.WrapperDescriptorType)
 
 
 def says_that_it_has_no_end(loader: Any) -> bool:
-    """Whether an iterator is one of batchgenerators' endless ones by what it declares.
+    """Return whether an iterator declares itself one of batchgenerators' endless ones.
 
     A `DataLoaderBase` has no end unless it has ``num_batches``. A `SlimDataLoaderBase` is endless
-    unless its copies share its data out, for which it needs ``number_of_threads_in_multithreaded``
+    unless its copies split its data, for which it needs ``number_of_threads_in_multithreaded``
     (so batchgenerators documents it), or it has a ``__next__`` of its own.
     """
     if is_batchgenerators(loader, "DataLoaderBase"):

@@ -1,6 +1,4 @@
-"""Which items of a data set an epoch takes, and in what order: a pure function of the epoch's
-SeedSequence child.
-"""
+"""The items of a data set in an epoch's order: a pure function of the epoch's SeedSequence."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ from detaug.seeding.tree import of_part
 
 #: A permutation of more items than this is not kept, but computed item by item.
 LARGE = 2**20
-#: Epochs whose orders a process keeps.
+#: How many epochs' orders a process keeps.
 _KEPT = 4
 
 
@@ -35,7 +33,7 @@ class Order(ABC):
     """The order of an epoch.
 
     Attributes:
-        length: how many entries it has: items, or lists of items where `gives_batches`.
+        length: how many entries it has: items, or, if `gives_batches`, lists of items.
     """
 
     gives_batches = False
@@ -45,27 +43,35 @@ class Order(ABC):
         self._drawn: dict[tuple[tuple[int, ...], int], Any] = {}
 
     def entries(self, entropy: tuple[int, ...], epoch: int, first: int, last: int) -> list[Any]:
-        """Those from `first` to before `last`; `entropy`: of the seed branch."""
-        key = entropy, epoch
+        """Return the entries from index `first` to before `last`.
+
+        Args:
+            entropy: that of the seed branch.
+            epoch: the epoch.
+            first: the first entry's index in the order.
+            last: the index after the last entry's.
+        """
+        key = (entropy, epoch)
         if key not in self._drawn:
             if len(self._drawn) == _KEPT:
                 self._drawn.clear()
-            self._drawn[key] = self._draw(
-                np.random.SeedSequence(entropy, spawn_key=(epoch,)), epoch
-            )
-        found = self._drawn[key][first:last]
-        return found.tolist() if isinstance(found, np.ndarray) else list(found)
+            child = np.random.SeedSequence(entropy, spawn_key=(epoch,))
+            self._drawn[key] = self._draw(child, epoch)
+        entries = self._drawn[key][first:last]
+        if isinstance(entries, np.ndarray):
+            entries = entries.tolist()
+        return list(entries)
 
     @abstractmethod
     def _draw(self, child: np.random.SeedSequence, epoch: int) -> Any:
-        """The whole order, of which slices are taken."""
+        """Return the whole order, of which slices are taken."""
 
     def declared(self) -> list[str]:
-        """What a state dict is compared by beside `parts`, a line each."""
+        """Return the lines that a state dict is compared by, in addition to `parts`."""
         return []
 
     def parts(self) -> dict[str, Any]:
-        """What a state dict is compared by: objects of the user's, by name."""
+        """Return the user's objects that a state dict is compared by, by name."""
         return {}
 
 
@@ -77,7 +83,7 @@ class AsStored(Order):
 
 
 class Shuffled(Order):
-    """A permutation of so many items; of more than `large` it is a `Feistel`."""
+    """A permutation of `length` items; of more than `large` items it is a `Feistel`."""
 
     def __init__(self, length: int, large: int = LARGE) -> None:
         super().__init__(length)
@@ -95,32 +101,37 @@ class Shuffled(Order):
 
 
 class Feistel:
-    """A permutation of 0 ... length-1 in which each place is computed by itself, without time or
-    memory before the first.
+    """A permutation of 0 ... length-1 that computes each item from its index alone.
 
-    It is a Feistel network over the next power of four. A place whose item is `length` or more
-    walks on through the network until it meets one that is less: it begins inside, so that it
-    returns there, and needs less than four steps on average. Its rounds' keys are raw 64-bit draws
-    of `child` (NEP 19). Of four rounds the result looks random to anyone who may ask for some of
-    its places (Luby and Rackoff, 1988); these are eight.
+    It takes no time or memory before the first item. It is a Feistel network over the next power of
+    four. An item of `length` or more passes through the network again until one is less than
+    `length`: the walk begins below `length`, so that it returns there, and needs less than four
+    steps on average. The rounds' keys are raw 64-bit draws of `child` (NEP 19). After four rounds
+    the result looks random to anyone who may ask for some of its items (Luby and Rackoff, 1988);
+    there are eight.
     """
 
     def __init__(self, length: int, child: np.random.SeedSequence) -> None:
         self._length = np.uint64(length)
         half = max(1, -(-(length - 1).bit_length() // 2))
-        self._half, self._mask = np.uint64(half), np.uint64((1 << half) - 1)
+        #: Bits of half a word, and a mask of them.
+        self._half = np.uint64(half)
+        self._mask = np.uint64((1 << half) - 1)
         self._keys = np.random.PCG64DXSM(child).random_raw(8)
 
-    def __getitem__(self, places: slice) -> np.ndarray[Any, np.dtype[np.uint64]]:
-        items = self._through(np.arange(places.start, places.stop, dtype=np.uint64))
-        while (outside := items >= self._length).any():
-            items[outside] = self._through(items[outside])
+    def __getitem__(self, indices: slice) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        items = self._through(np.arange(indices.start, indices.stop, dtype=np.uint64))
+        is_outside = items >= self._length
+        while is_outside.any():
+            items[is_outside] = self._through(items[is_outside])
+            is_outside = items >= self._length
         return items
 
     def _through(
         self, words: np.ndarray[Any, np.dtype[np.uint64]]
     ) -> np.ndarray[Any, np.dtype[np.uint64]]:
-        left, right = words >> self._half, words & self._mask
+        left = words >> self._half
+        right = words & self._mask
         for key in self._keys:
             # SplitMix64's finaliser (Stafford's variant 13): each bit of a word depends on all of
             # its bits.
@@ -132,9 +143,15 @@ class Feistel:
 
 
 class Sampled(Order):
-    """What a sampler (with `gives_batches`, of lists of indices) gives. Each epoch starts from the
-    sampler as it was handed in, with all random generators that it holds or draws from seeded from
-    the epoch's child. One with ``set_epoch`` is told it.
+    """The order of a sampler's indices or, with `gives_batches`, lists of indices.
+
+    Each epoch starts from the sampler as it was handed in, with all random generators that it holds
+    or draws from seeded from the epoch's child. A sampler with ``set_epoch`` gets the epoch.
+
+    Args:
+        sampler: the user's.
+        name: the argument's name, for messages.
+        gives_batches: it gives lists of indices.
 
     Raises:
         TypeError: it has no length, or cannot be copied.
@@ -142,23 +159,22 @@ class Sampled(Order):
     """
 
     def __init__(self, sampler: Any, name: str, gives_batches: bool = False) -> None:
-        self._name, self.gives_batches = name, gives_batches
+        self._name = name
+        self.gives_batches = gives_batches
         self._kind = type(sampler).__name__
         try:
             super().__init__(length_of(sampler))
         except (TypeError, NotImplementedError):
             raise TypeError(
                 f"{name} must have a length, for an epoch's number of batches to be known; "
-                f"{self._kind} has none. Pass a list, "
-                "or an object with __len__ and __iter__"
+                f"{self._kind} has none. Pass a list, or an object with __len__ and __iter__"
             ) from None
         inner = getattr(sampler, "sampler", sampler)
         if isinstance(inner, DistributedSampler) and inner.num_replicas > 1:
             raise ValueError(
                 f"{type(inner).__name__} gives one of {inner.num_replicas} ranks its share, and an "
-                "augmenter shares its "
-                "batches out among ranks itself: leave the sampler out, and pass rank=... and "
-                "world_size=..."
+                "augmenter shares its batches out among ranks itself: leave the sampler out, and "
+                "pass rank=... and world_size=..."
             )
         self._parts: list[Any] = []
         file = io.BytesIO()
@@ -167,22 +183,26 @@ class Sampled(Order):
         except Exception as error:
             raise TypeError(
                 f"{name} is copied for every epoch, and {self._kind} cannot be: {error}. Pass a "
-                "list, or an object with __len__ "
-                "and __iter__"
+                "list, or an object with __len__ and __iter__"
             ) from error
         self._pickled = file.getvalue()
 
     def sampler(self, child: np.random.SeedSequence | None = None) -> Any:
-        """The sampler as it was handed in, its generators seeded from `child`."""
-        made = []
-        for number, kept in enumerate(self._parts):
-            part = pickle.loads(kept) if isinstance(kept, bytes) else kept
+        """Return the sampler as it was handed in.
+
+        Args:
+            child: the seed of its generators; None: they are as they were.
+        """
+        parts = []
+        for index, stored in enumerate(self._parts):
+            is_generator = isinstance(stored, bytes)
+            part = pickle.loads(stored) if is_generator else stored
             reseed = reseeder_of(type(part))
-            if child is not None and isinstance(kept, bytes) and reseed is not None:
-                reseed(part, of_part(child, b"sampler %d" % number))
-            made.append(part)
+            if child is not None and is_generator and reseed is not None:
+                reseed(part, of_part(child, b"sampler %d" % index))
+            parts.append(part)
         unpickler = pickle.Unpickler(io.BytesIO(self._pickled))
-        unpickler.persistent_load = made.__getitem__  # type: ignore[method-assign]
+        unpickler.persistent_load = parts.__getitem__  # type: ignore[method-assign]
         return unpickler.load()
 
     def _draw(self, child: np.random.SeedSequence, epoch: int) -> list[Any]:
@@ -190,14 +210,13 @@ class Sampled(Order):
             reseed_global_rngs(of_part(child, b"sampler"))
             sampler = self.sampler(child)
             tell(sampler, "set_epoch", epoch)
-            drawn = [self._entry(entry) for entry in sampler]
-        if len(drawn) != self.length:
+            entries = [self._entry(entry) for entry in sampler]
+        if len(entries) != self.length:
             raise ValueError(
-                f"the {self._name} ({self._kind}) gave {len(drawn)} entries in epoch {epoch}, but "
-                f"its length is {self.length}: "
-                "every epoch must have as many as it says"
+                f"the {self._name} ({self._kind}) gave {len(entries)} entries in epoch {epoch}, "
+                f"but its length is {self.length}: every epoch must have as many as it says"
             )
-        return drawn
+        return entries
 
     def _entry(self, entry: Any) -> Any:
         if not self.gives_batches:
@@ -212,27 +231,29 @@ class Sampled(Order):
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Sets `parts` aside: data sets, which are not copied, and generators, which are seeded; the
-    latter as bytes, so that nothing else takes them for the data set's.
+    """A pickler that puts data sets, which are not copied, and generators into `parts`.
+
+    Generators are put there as bytes, so that nothing treats them as the data set's.
     """
 
     def __init__(self, file: io.BytesIO, parts: list[Any]) -> None:
         super().__init__(file, protocol=5)
         self._parts = parts
-        self._numbers: dict[int, int] = {}
+        #: Indices into the parts, by ``id`` of the object.
+        self._indices: dict[int, int] = {}
 
     def persistent_id(self, obj: Any) -> int | None:
         is_generator = isinstance(obj, GENERATORS)
         if not is_generator and not isinstance(obj, Dataset):
             return None
-        if id(obj) not in self._numbers:
-            self._numbers[id(obj)] = len(self._parts)
+        if id(obj) not in self._indices:
+            self._indices[id(obj)] = len(self._parts)
             self._parts.append(pickle.dumps(obj) if is_generator else obj)
-        return self._numbers[id(obj)]
+        return self._indices[id(obj)]
 
 
 def _plain(index: Any) -> Any:
-    """NumPy's and torch's integers as Python's; what is none (a key) as it is."""
+    """Return NumPy's and torch's integers as Python's; a key that is no integer as it is."""
     try:
         return operator.index(index)
     except TypeError:
