@@ -1,5 +1,7 @@
-"""What users pass to the augmenter: its groups of arguments, `Check` and `Skip` (executors have
-their own), and what is refused of all arguments, with the value seen and what is allowed.
+"""The user's arguments: validation, and the groups `Check` and `Skip`.
+
+Each function returns a valid argument, or raises an error with the value and what is allowed.
+Executors have groups of arguments of their own.
 """
 
 from __future__ import annotations
@@ -22,113 +24,131 @@ START_METHODS = ("fork", "spawn", "forkserver")
 count = non_negative_int
 
 
-def optional_positive(what: str, value: Any) -> int | None:
-    """A positive integer or None."""
-    return None if value is None else positive_int(what, value)
+def optional_positive(name: str, value: Any) -> int | None:
+    """Return a positive integer, or None."""
+    if value is None:
+        return None
+    return positive_int(name, value)
 
 
-def text(what: str, value: Any) -> str:
-    """A string."""
+def text(name: str, value: Any) -> str:
+    """Return a string."""
     if not isinstance(value, str):
-        raise TypeError(f"{what} must be a string, got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be a string, got {value!r} of type {type(value).__name__}")
     return value
 
 
 def strings(
-    what: str, value: Any, of: str, allowed: Callable[[str], bool] = lambda _: True
+    name: str, value: Any, kind: str, is_allowed: Callable[[str], bool] | None = None
 ) -> tuple[str, ...]:
-    """Several strings, `of` a kind."""
-    if isinstance(value, str) or not all(isinstance(each, str) and allowed(each) for each in value):
-        raise TypeError(f"{what} must be a list or tuple of {of}, got {value!r}")
+    """Return several strings.
+
+    Args:
+        name: The argument.
+        value: The user's value.
+        kind: Which strings they are, for the message.
+        is_allowed: Returns whether a string is one of that kind; None: every string is.
+    """
+    # A string would be read as a list of its characters.
+    if isinstance(value, str) or not all(_is_string(item, is_allowed) for item in value):
+        raise TypeError(f"{name} must be a list or tuple of {kind}, got {value!r}")
     return tuple(value)
 
 
-def seconds(what: str, value: Any) -> float | None:
-    """A positive number of seconds, or None."""
+def _is_string(value: Any, is_allowed: Callable[[str], bool] | None) -> bool:
+    """Return whether a value is a string of an allowed kind."""
+    return isinstance(value, str) and (is_allowed is None or is_allowed(value))
+
+
+def seconds(name: str, value: Any) -> float | None:
+    """Return a positive number of seconds, or None."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{what} must be a number of seconds or None, got {value!r}")
+        raise TypeError(f"{name} must be a number of seconds or None, got {value!r}")
+    # Written so that NaN is refused.
     if not value > 0 or math.isinf(value):
-        raise ValueError(f"{what} must be a positive, finite number of seconds, got {value!r}")
+        raise ValueError(f"{name} must be a positive, finite number of seconds, got {value!r}")
     return float(value)
 
 
-def one_of(what: str, value: Any, allowed: Sequence[str]) -> str:
-    """One of some strings."""
+def one_of(name: str, value: Any, allowed: Sequence[str]) -> str:
+    """Return one of the allowed strings."""
     if value not in allowed:
-        raise ValueError(f"{what} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
     return str(value)
 
 
 def rank_of(rank: Any, world_size: Any) -> tuple[int, int]:
-    """(rank, world_size) with 0 <= rank < world_size."""
-    size = positive_int("world_size", world_size)
-    number = non_negative_int("rank", rank)
-    if number >= size:
-        raise ValueError(f"rank must be below world_size={size}, got {number}")
-    return number, size
+    """Return (rank, world_size), with 0 <= rank < world_size."""
+    valid_size = positive_int("world_size", world_size)
+    valid_rank = non_negative_int("rank", rank)
+    if valid_rank >= valid_size:
+        raise ValueError(f"rank must be below world_size={valid_size}, got {valid_rank}")
+    return valid_rank, valid_size
 
 
 def epoch_for_all_ranks(source: Source, world_size: int, tail: str) -> None:
-    """Raise ValueError unless every one of several ranks gets the same number of batches.
+    """Raise ValueError unless all ranks get the same number of batches.
 
-    Epochs that end have a number of batches that is known beforehand; where what does not fill all
-    ranks is dropped, there is at least one batch for each.
+    With several ranks, the number of batches of an epoch that ends must be known beforehand. With
+    ``tail="drop"`` there must be at least one batch for each rank.
     """
     if world_size == 1:
         return
-    number = source.total_batches
+    num_batches = source.total_batches
     ends = not source.stateless and not source.endless
-    if number is None and (ends or tail == "pad"):
+    if num_batches is None and (ends or tail == "pad"):
         raise ValueError(
-            f"world_size={world_size} ranks, which must all get the same number of batches, need "
-            "the "
-            f"number of batches of an epoch, and {source.class_name} does not say it: pass "
-            "batches_per_epoch=..., counted over all ranks"
+            f"world_size={world_size} ranks, which must all get the same number of batches, need"
+            f" the number of batches of an epoch, and {source.class_name} does not say it: pass"
+            " batches_per_epoch=..., counted over all ranks"
         )
-    if tail == "drop" and number is not None and number < world_size:
+    if tail == "drop" and num_batches is not None and num_batches < world_size:
         raise ValueError(
-            f"an epoch of {number} batches leaves none for each of world_size={world_size} "
-            "(batches_per_epoch counts those of all ranks together): there must be at least "
-            f"{world_size}. Make batches smaller, train with fewer ranks, or pass tail='pad'."
+            f"an epoch of {num_batches} batches leaves none for each of world_size={world_size}"
+            " (batches_per_epoch counts those of all ranks together): there must be at least"
+            f" {world_size}. Make batches smaller, train with fewer ranks, or pass tail='pad'."
         )
 
 
 def epoch(value: Any) -> int:
-    """0 ... 2**32 - 1."""
+    """Return an epoch, 0 ... 2**32 - 1."""
     return spawn_key_element("epoch", value)
 
 
 def step(value: Any, num_streams: int) -> int:
-    """A step whose turn is within 0 ... 2**32 - 1."""
+    """Return a step, whose turn is in 0 ... 2**32 - 1."""
     number = non_negative_int("step", value)
     spawn_key_element("the step's turn (step // num_streams)", number // num_streams)
     return number
 
 
 def start_method(value: Any) -> str:
-    """The start method asked for, or the one the program has chosen, or this platform's default."""
-    if value is None:
-        chosen = multiprocessing.get_start_method(allow_none=True)
-        return chosen or ("fork" if sys.platform.startswith("linux") else "spawn")
-    return one_of("start_method", value, START_METHODS)
+    """Return the start method: the user's, else the program's, else the platform's default."""
+    if value is not None:
+        return one_of("start_method", value, START_METHODS)
+    of_program = multiprocessing.get_start_method(allow_none=True)
+    if of_program:
+        return of_program
+    if sys.platform.startswith("linux"):
+        return "fork"
+    return "spawn"
 
 
 def executor(value: Any) -> Any:
-    """What has an `detaug.engine.executor.Executor`'s methods."""
-    if isinstance(value, type) or not all(
-        hasattr(value, name) for name in ("travels", "num_workers", "start")
-    ):
+    """Return an object that has the methods of a `detaug.engine.executor.Executor`."""
+    names = ("travels", "num_workers", "start")
+    if isinstance(value, type) or not all(hasattr(value, name) for name in names):
         raise TypeError(
-            "executor must be LocalProcesses(...), InThisProcess(), RayExecutor(...) or None, got "
-            f"{value!r}"
+            "executor must be LocalProcesses(...), InThisProcess(), RayExecutor(...) or None, got"
+            f" {value!r}"
         )
     return value
 
 
 def transform(value: Any) -> Any:
-    """None or a callable."""
+    """Return a callable, or None."""
     if value is not None and not callable(value):
         raise TypeError(
             f"transform must be callable or None, got {value!r} of type {type(value).__name__}"
@@ -137,7 +157,7 @@ def transform(value: Any) -> Any:
 
 
 def ledger(value: Any, rank: int, world_size: int) -> Path | None:
-    """This rank's ledger file, or None."""
+    """Return this rank's ledger file, or None."""
     if value is None:
         return None
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
@@ -150,55 +170,57 @@ def ledger(value: Any, rank: int, world_size: int) -> Path | None:
 def old_style_seeds(
     seeds: Any, seed: Any, num_processes: int, num_streams: Any
 ) -> list[int] | None:
-    """The seed list that batchgenerators' augmenters take, or None where there is none (``[None,
-    None]`` is none).
+    """Return the seed list that batchgenerators' augmenters take, or None if there is none.
+
+    ``[None, None]`` counts as none.
     """
     if seeds is None:
         return None
     if seed is not None:
         raise ValueError("pass seed or seeds, not both: under old-style seeds the list is the seed")
     try:
-        listed = list(seeds)
+        seed_list = list(seeds)
     except TypeError:
         raise TypeError(
             f"seeds must be a list with one seed for each process, got {seeds!r}"
         ) from None
-    if len(listed) != num_processes:
+    if len(seed_list) != num_processes:
         raise ValueError(
-            f"seeds must have one entry for each process: len(seeds) is {len(listed)}, "
-            f"num_processes {num_processes}"
+            f"seeds must have one entry for each process: len(seeds) is {len(seed_list)},"
+            f" num_processes {num_processes}"
         )
-    if all(entry is None for entry in listed):
+    if all(entry is None for entry in seed_list):
         return None
-    if num_streams is not None and num_streams != len(listed):
+    if num_streams is not None and num_streams != len(seed_list):
         raise ValueError(
-            f"under old-style seeds num_streams is len(seeds) = {len(listed)}, got {num_streams}"
+            f"under old-style seeds num_streams is len(seeds) = {len(seed_list)}, got {num_streams}"
         )
-    return [non_negative_int(f"seeds[{i}]", entry) for i, entry in enumerate(listed)]
+    return [non_negative_int(f"seeds[{i}]", entry) for i, entry in enumerate(seed_list)]
 
 
 @dataclass(frozen=True)
 class Check:
-    """The run-time check: batches are made a second time, and what draws from the operating system
-    is reported.
+    """The run-time check: some batches are made a second time and compared.
 
-    ``check=20`` is ``check=Check(every=20)``, ``check=False`` is ``check=Check(every=0)``.
+    Code that draws from the operating system's entropy is reported as well. ``check=20`` is
+    ``check=Check(every=20)``, ``check=False`` is ``check=Check(every=0)``.
 
     Args:
-        every: the second, fourth, eighth ... batch of each worker, and then one in so many, is made
-            a second time, from a pristine copy in another process, and compared, for at most about
-            1 % of the workers' time (docs/how.md); 1: every batch is, whatever it costs; 0: none.
-        ignore: keys of a batch that may differ from one making to the next, such as a process
-            number. A ledger leaves them out as well.
-        on_mismatch: how a batch that differs is reported: "raise" (ReproducibilityError), "warn",
-            or None: an error among a worker's first batches, a warning later, when a training is
-                under way.
-        guard: report generators that are created without a seed while batches are made, with the
-            line that does it.
+        every: The second, fourth, eighth ... batch of each worker, and then every `every`-th, is
+            made a second time, from a pristine copy in another process, and compared. This takes at
+            most about 1 % of the workers' time (docs/how.md). 1: every batch is, whatever it costs;
+            0: none is.
+        ignore: Keys of a batch that may differ from one making to the next, such as a process id. A
+            ledger leaves them out as well.
+        on_mismatch: How a batch that differs is reported: "raise" (ReproducibilityError), "warn",
+            or None: an error for one of a worker's first batches, a warning for a later one, which
+            would interrupt a training.
+        guard: True: generators that are created without a seed while batches are made are reported,
+            with the line that creates them. False: they are not.
 
     Raises:
-        TypeError, ValueError: an argument cannot be right, or `on_mismatch` is given although no
-            batch is compared.
+        TypeError, ValueError: An argument is invalid, or `on_mismatch` is passed although no batch
+            is compared.
     """
 
     every: int = 100
@@ -213,47 +235,51 @@ class Check:
             one_of("Check's on_mismatch", self.on_mismatch, ("raise", "warn"))
             if not self.every:
                 raise ValueError(
-                    f"on_mismatch={self.on_mismatch!r} has no effect with every=0, which compares "
-                    "no batch: leave it out, or "
-                    "pass another every="
+                    f"on_mismatch={self.on_mismatch!r} has no effect with every=0, which compares"
+                    " no batch: leave it out, or pass another every="
                 )
         if not isinstance(self.guard, bool):
             raise TypeError(f"Check's guard must be True or False, got {self.guard!r}")
 
     @classmethod
     def of(cls, value: Any) -> Check:
-        """What the augmenter's argument ``check`` means: itself, its `every`, True (as by default)
-        or False (none).
+        """Return the check of the augmenter's argument ``check``.
+
+        Args:
+            value: A `Check`; an integer, which is its `every`; True: the default; False: no batch
+                is compared.
         """
         if isinstance(value, Check):
             return value
-        if isinstance(value, bool):
-            return cls() if value else cls(every=0)
+        if value is True:
+            return cls()
+        if value is False:
+            return cls(every=0)
         try:
             return cls(every=count("check", value))
         except TypeError:
             raise TypeError(
-                "check must be Check(every=..., ignore=..., on_mismatch=..., guard=...), an "
-                "integer (its every), True or "
-                f"False, got {value!r}"
+                "check must be Check(every=..., ignore=..., on_mismatch=..., guard=...), an"
+                f" integer (its every), True or False, got {value!r}"
             ) from None
 
 
 @dataclass(frozen=True)
 class Skip:
-    """``on_error=Skip()``: batches whose loader or transform raises are left out, the same ones in
-    every run, and logged.
+    """``on_error=Skip()``: batches whose loader or transform raises are left out and logged.
+
+    They are the same batches in every run.
 
     Args:
-        most: how many batches of this rank in a row may be left out, also across epochs. The next
-            one that fails raises; it is the same one with any number of processes and after a
+        most: Number of batches of this rank in a row that may be left out, also across epochs. The
+            next one that fails raises; it is the same one with any number of processes and after a
             resume. None: any number.
 
     Raises:
-        TypeError, ValueError: `most` is no such number.
+        TypeError, ValueError: `most` is invalid.
     """
 
-    #: A batch in a hundred that cannot be made is a bad case; a hundred in a row are a broken
+    #: One batch in a hundred that cannot be made is a bad case; a hundred in a row are a broken
     #: pipeline.
     most: int | None = 100
 
@@ -263,7 +289,7 @@ class Skip:
 
     @staticmethod
     def of(value: Any) -> str | Skip:
-        """What the augmenter's argument ``on_error`` means: itself, or "raise"."""
+        """Return the augmenter's argument ``on_error``: a `Skip` or "raise"."""
         if isinstance(value, Skip):
             return value
         if value == "raise":

@@ -1,11 +1,9 @@
-"""What becomes of a task in the process that makes its batch: a worker of this machine, or an actor
-of a cluster.
-"""
+"""Tasks in the process that makes batches: a worker of this machine, or an actor of a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from detaug.engine.errors_from_workers import ErrorRecord, describe
 from detaug.engine.job import WorkerConfig
@@ -18,13 +16,13 @@ from detaug.pipeline.undeclared import remarks_on_variables
 
 
 class TaskResult(NamedTuple):
-    """The result of a task: an error, an end, or a batch.
+    """The result of a task: an error, the end of a stream, or a batch.
 
     Attributes:
-        contents: the batch, as it travels.
-        ended: there is no such batch, since its stream has ended before.
-        error: what the loader or the transform has raised.
-        state: of the stream's loader afterwards, now and then.
+        contents: The batch, in the form in which it is sent.
+        ended: True: there is no such batch because its stream has ended. False: there is one.
+        error: The exception of the loader or the transform; None: there was none.
+        state: The state of the stream's loader after the batch. It is taken for some batches only.
     """
 
     contents: Any = None
@@ -33,13 +31,18 @@ class TaskResult(NamedTuple):
     state: LoaderState | None = None
 
 
+#: Packs a batch for transport. Its arguments are a one-element list with the batch, which it
+#: empties, and the report that a second making is compared with, or None.
+Send: TypeAlias = Callable[[list[Any], RecheckCandidate | None], Any]
+
+
 class TaskRunner:
-    """Makes the batches of one process.
+    """The part of a process that runs its tasks.
 
     Args:
         pristine: The pipeline as the user passed it.
         job: Seeds, process settings and what is recorded of each batch.
-        log: Called with each message that the user should see.
+        log: Called with each message that the user should see, and its level.
     """
 
     def __init__(self, pristine: PipelineSnapshot, job: WorkerConfig, log: Log) -> None:
@@ -59,47 +62,37 @@ class TaskRunner:
         for text, level in remarks_on_variables(pristine, job.variables):
             log(text, level)
 
-    def make(
-        self,
-        key: BatchKey,
-        state: LoaderState | None,
-        carry: Callable[[list[Any], RecheckCandidate | None], Any],
-    ) -> TaskResult:
-        """Make a batch and return the result; an exception of the pipeline's is part of that.
+    def run(self, key: BatchKey, state: LoaderState | None, send: Send) -> TaskResult:
+        """Make a batch and return the result; an exception of the pipeline is a result as well.
 
         Args:
             key: The batch.
-            state: Of its stream's loader, from which the batch is near.
-            carry: Packs a batch for transport. It is given a one-element list with the batch, which
-                it empties, and the report that a second making is compared with, or None.
+            state: A state of its stream's loader shortly before the batch; None: none is needed.
+            send: Packs the batch for transport.
         """
         self._job.settings.renew()
         self._num_batches += 1
         try:
-            return self._make_batch(key, state, carry)
+            return self._make_batch(key, state, send)
         except StreamEnded:
             return TaskResult(ended=True)
         except SystemExit:
             raise
         except BaseException as error:
-            # Libraries have their own ways to cancel, which are no Exception.
+            # Some libraries cancel by exceptions that are no subclass of Exception.
             return TaskResult(error=describe(error))
         finally:
             self._job.settings.put_back(self._log)
 
-    def _make_batch(
-        self,
-        key: BatchKey,
-        state: LoaderState | None,
-        carry: Callable[[list[Any], RecheckCandidate | None], Any],
-    ) -> TaskResult:
+    def _make_batch(self, key: BatchKey, state: LoaderState | None, send: Send) -> TaskResult:
+        """Make a batch, or raise what the pipeline raises."""
         job = self._job
         batch, report = make_to_check(
             self.producer, key, state, self._num_batches, job.check_every, job.noted
         )
         loader_state = self.producer.loader_state
-        # `owner` holds the only reference from here on. Memory that is still viewed after `carry`
-        # has emptied it is taken for the loader's, and the batch is then copied.
+        # `owner` holds the only reference from here on. Memory that is still viewed after `send`
+        # has emptied it is treated as the loader's, and the batch is then copied.
         owner = [batch]
         del batch
-        return TaskResult(carry(owner, report), state=loader_state)
+        return TaskResult(send(owner, report), state=loader_state)

@@ -1,4 +1,4 @@
-"""An exception on its way from a worker, whatever it is, to the error that a user reads."""
+"""Errors from workers: an exception becomes a record, and the record becomes the user's error."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from detaug.seeding.current import Current, SeedBranch
 from detaug.system.limits import advice_for
 from detaug.system.processes import signal_name
 
-#: An exception that holds more (bytes), such as its batch, is sent without itself.
+#: Bytes. A larger exception, such as one that holds its batch, is sent without its attributes.
 _LARGEST_EXCEPTION = 16_000
 
 #: The folder of this package.
-_OURS = str(Path(__file__).parents[1]) + os.sep
-#: Of our own methods, those that say which transform it was.
-_TELLING = ("draw", "change")
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+#: Methods of this package's own transforms that a message names: their class is the transform.
+_NAMED_METHODS = ("draw", "change")
+#: Signals by which compiled code crashes.
 _CRASHES = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT")
-_MOST_INDICES = 32  # that a message names
+#: A message names at most this many items of a data set.
+_MOST_INDICES = 32
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,15 @@ class ErrorRecord:
     """An exception that can be sent.
 
     Attributes:
-        summary: its class and message.
-        methods: the loader's and transforms' methods on the way to it, outermost first.
-        traceback: as text.
-        users_part: of the traceback, what comes from the user's first line on; without the summary.
-        pickled: the exception, or what of it can be pickled (see `rebuild`); None: nothing.
-        advice: the limit of the system that it speaks of, if it does, as met in the process that
-            raised it.
-        index: the item of a data set that was being fetched; None: none, or several at once.
+        summary: Its class and message.
+        methods: The methods of the loader and the transforms in its traceback, outermost first.
+        traceback: The traceback as text.
+        pickled: The exception, or the parts of it that can be pickled (see `rebuild`); None: it
+            cannot be pickled at all.
+        advice: How to raise the limit of the system that it reports, as found in the process that
+            raised it; empty: it reports none.
+        users_part: The traceback from the user's first line on, without the summary.
+        index: The item of a data set that was being fetched; None: no single item was.
     """
 
     summary: str
@@ -55,15 +58,16 @@ class ErrorRecord:
 
 
 def describe(error: BaseException) -> ErrorRecord:
-    """Take an exception down. Fails for none: not for those that cannot be printed, nor those that
-    do not pickle.
-    """
+    """Return the record of an exception, even of one that cannot be printed or pickled."""
     try:
         summary = "".join(traceback.format_exception_only(type(error), error)).strip()
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         users_part = _users_part(error)
-    except Exception as worse:  # a broken __str__
-        summary = text = f"{type(error).__name__} (which cannot be printed: {type(worse).__name__})"
+    except Exception as second_error:
+        # Its __str__ raises.
+        reason = type(second_error).__name__
+        summary = f"{type(error).__name__} (which cannot be printed: {reason})"
+        text = summary
         users_part = ""
     return ErrorRecord(
         summary,
@@ -77,64 +81,83 @@ def describe(error: BaseException) -> ErrorRecord:
 
 
 def _users_part(error: BaseException) -> str:
-    where = error.__traceback__
+    """Return the traceback from the user's first line on, without the exception's own text."""
+    entry = error.__traceback__
     while (
-        where is not None
-        and where.tb_next is not None
-        and where.tb_frame.f_code.co_filename.startswith(_OURS)
+        entry is not None
+        and entry.tb_next is not None
+        and entry.tb_frame.f_code.co_filename.startswith(_PACKAGE)
     ):
-        where = where.tb_next
-    text = "".join(traceback.format_exception(type(error), error, where))
+        entry = entry.tb_next
+    text = "".join(traceback.format_exception(type(error), error, entry))
     return text.removesuffix("".join(traceback.format_exception_only(error))).rstrip("\n")
 
 
 def _index(error: BaseException) -> int | None:
+    """Return the item of a data set that was being fetched, or None."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code is DatasetSource.fetch.__code__:
             index = frame.f_locals.get("index")
-            return index if isinstance(index, int) else None
+            if isinstance(index, int):
+                return index
+            return None
     return None
 
 
 def _methods(error: BaseException) -> str:
-    """``"Compose.__call__ > GammaTransform.__call__"``: which transform of a composition it was."""
-    found: list[str] = []
+    """Return the methods on the way to the exception, such as "Compose.__call__ > Blur.change"."""
+    methods = []
     for frame, _ in traceback.walk_tb(error.__traceback__):
         owner = frame.f_locals.get("self")
-        if owner is not None and (
-            frame.f_code.co_name in _TELLING or not frame.f_code.co_filename.startswith(_OURS)
-        ):
-            found.append(f"{type(owner).__name__}.{frame.f_code.co_name}")
-    return " > ".join(found)
+        if owner is None:
+            continue
+        code = frame.f_code
+        if code.co_name in _NAMED_METHODS or not code.co_filename.startswith(_PACKAGE):
+            methods.append(f"{type(owner).__name__}.{code.co_name}")
+    return " > ".join(methods)
 
 
 def _pickled(error: BaseException) -> bytes | None:
-    kind = type(error)
-    for dumps, parts in (
-        (pickle.dumps, lambda: error),
-        (cloudpickle.dumps, lambda: (kind, error.args, error.__dict__)),
-        (cloudpickle.dumps, lambda: (kind, (str(error),), {})),
-    ):
+    """Return as much of the exception as can be sent, for `rebuild`; None: nothing can."""
+    for attempt in (_pickle_whole, _pickle_parts, _pickle_text):
         with suppress(Exception):
-            data = bytes(dumps(parts()))
-            pickle.loads(data)  # many classes pickle and cannot be rebuilt
+            data = attempt(error)
+            # Many classes can be pickled but not unpickled.
+            pickle.loads(data)
             if len(data) <= _LARGEST_EXCEPTION:
                 return data
     return None
 
 
+def _pickle_whole(error: BaseException) -> bytes:
+    """Return the pickled exception."""
+    return pickle.dumps(error)
+
+
+def _pickle_parts(error: BaseException) -> bytes:
+    """Return the parts of an exception whose constructor takes other arguments than ``args``."""
+    return bytes(cloudpickle.dumps((type(error), error.args, error.__dict__)))
+
+
+def _pickle_text(error: BaseException) -> bytes:
+    """Return the class and text of an exception that holds something that cannot be pickled."""
+    return bytes(cloudpickle.dumps((type(error), (str(error),), {})))
+
+
 def rebuild(record: ErrorRecord) -> BaseException | None:
-    """The exception; one made of its class and what could be sent of it, where its own constructor
-    cannot be used.
+    """Return the exception of a record, or None if nothing of it could be sent.
+
+    If it cannot be unpickled as a whole, it is created without its constructor, from its class and
+    the parts that were sent.
     """
     if record.pickled is None:
         return None
     with suppress(Exception):
-        what = pickle.loads(record.pickled)
-        if isinstance(what, BaseException):
-            return what
-        kind, args, attributes = what
-        error: BaseException = kind.__new__(kind)
+        content = pickle.loads(record.pickled)
+        if isinstance(content, BaseException):
+            return content
+        error_class, args, attributes = content
+        error: BaseException = error_class.__new__(error_class)
         error.args = args
         error.__dict__.update(attributes)
         return error
@@ -143,20 +166,16 @@ def rebuild(record: ErrorRecord) -> BaseException | None:
 
 @dataclass(frozen=True)
 class BatchLocator:
-    """What messages say of where a batch is: its seed's path, and which items of a data set make
-    it.
-    """
+    """The parts of messages that say which batch it is: seed path, and items of a data set."""
 
     branch: SeedBranch
     source: Source
 
     def indices(self, key: BatchKey) -> tuple[int, ...]:
-        """Of the data set's items; empty where there is none."""
-        return (
-            tuple(self.source.indices(Current(self.branch, *key)))
-            if isinstance(self.source, DatasetSource)
-            else ()
-        )
+        """Return the indices of the data set's items in a batch; empty if there is no data set."""
+        if not isinstance(self.source, DatasetSource):
+            return ()
+        return tuple(self.source.indices(Current(self.branch, *key)))
 
 
 def error_of(
@@ -166,68 +185,92 @@ def error_of(
     where: str,
     original: BaseException | None = None,
 ) -> BatchError:
-    """The error for an exception in a loader or transform; `original` where it was raised in this
-    process.
+    """Return the error for an exception in a loader or transform.
+
+    Args:
+        record: The exception.
+        key: The batch that was being made.
+        places: Locates the batch.
+        where: The process, for the message, such as "in worker 3 (pid 4711)".
+        original: The exception, if it was raised in this process.
     """
     if original is None:
         original = rebuild(record)
-    raised_in = f"raised in {record.methods}\n" if record.methods else ""
-    advice = f"\n{record.advice}" if record.advice else ""
-    fetching = (
-        f"fetching item {record.index} of the data set for"
-        if record.index is not None
-        else "making"
-    )
-    # A log shows the first line, a terminal ends with the last one: the message is both.
-    users_part = f"\n\n{record.users_part}" if record.users_part else ""
+    # A log shows the first line, and a terminal ends with the last line: the exception is in both.
     first_line = record.summary.partition("\n")[0]
-    text = (
-        f"{first_line}\n{raised_in}while {fetching} {describe_batch(key, places)} {where}\n"
-        f"{_how_to_make_again(key, places)}{users_part}\n{record.summary}{advice}"
-    )
+    text = f"{first_line}\n"
+    if record.methods:
+        text += f"raised in {record.methods}\n"
+    activity = "making"
+    if record.index is not None:
+        activity = f"fetching item {record.index} of the data set for"
+    text += f"while {activity} {describe_batch(key, places)} {where}\n"
+    text += _how_to_replay(key, places)
+    if record.users_part:
+        text += f"\n\n{record.users_part}"
+    text += f"\n{record.summary}"
+    if record.advice:
+        text += f"\n{record.advice}"
+
     error = batch_error(original, text)
     error.original = original
     error.__suppress_context__ = True
+    # An error of the original's own class contains its text, which would be shown twice.
     if original is not None and not isinstance(error, type(original)):
-        error.__cause__ = (
-            original  # else the error is what it was, and its text would be shown twice
-        )
+        error.__cause__ = original
     error.worker_traceback = record.traceback
-    _place(error, key, places)
+    _set_location(error, key, places)
     if record.index is not None:
         error.indices = (record.index,)
     return error
 
 
 def died(
-    key: BatchKey, places: BatchLocator, times: int, exitcode: int | None, peak: int, why: str
+    key: BatchKey, places: BatchLocator, times: int, exitcode: int | None, peak: int, reason: str
 ) -> WorkerDied:
-    """The error for a batch that killed its workers; `exitcode`: of the last one, None on another
-    machine; `why`: by whom it was killed, where that is known.
+    """Return the error for a batch that ended its workers.
+
+    Args:
+        key: The batch.
+        places: Locates the batch.
+        times: Number of workers in a row that it ended.
+        exitcode: Of the last worker; None: it ran on another machine.
+        peak: The most memory that the last worker had, in bytes; 0: unknown.
+        reason: Why the last worker ended; empty: unknown.
     """
-    memory = f"; the last one's memory had peaked at {peak / 2**20:.0f} MiB" if peak else ""
-    advice = f" It was {why.rstrip('.')}." if why else ""
-    how = "" if exitcode is None else f", the last with {signal_name(exitcode)}"
-    if exitcode == -signal.SIGKILL and not why:
-        advice = (
+    workers = "worker" if times == 1 else "workers"
+    text = f"{describe_batch(key, places)} ended {times} {workers} in a row"
+    if exitcode is not None:
+        text += f", the last with {signal_name(exitcode)}"
+    if peak:
+        text += f"; the last one's memory had peaked at {peak / 2**20:.0f} MiB"
+    text += "."
+    if reason:
+        text += f" It was {reason.rstrip('.')}."
+    elif exitcode == -signal.SIGKILL:
+        text += (
             " SIGKILL that nobody sent is usually the kernel's out-of-memory killer (see dmesg)."
         )
-    crashed = exitcode in [-getattr(signal, name) for name in _CRASHES]
-    warning = (
-        " (compiled code crashes here: this ends the process; python -X faulthandler shows where)"
-        * crashed
-    )
-    error = WorkerDied(
-        f"{describe_batch(key, places)} ended {times} worker{'s' if times > 1 else ''} in a row"
-        f"{how}{memory}.{advice}\n"
-        f"{_how_to_make_again(key, places)}{warning}"
-    )
+    text += f"\n{_how_to_replay(key, places)}"
+    if _is_crash(exitcode):
+        text += (
+            " (compiled code crashes here: this ends the process; python -X faulthandler shows"
+            " where)"
+        )
+
+    error = WorkerDied(text)
     error.exitcode = exitcode
-    _place(error, key, places)
+    _set_location(error, key, places)
     return error
 
 
-def _how_to_make_again(key: BatchKey, places: BatchLocator) -> str:
+def _is_crash(exitcode: int | None) -> bool:
+    """Return whether a process with that exit code crashed in compiled code."""
+    return exitcode in [-getattr(signal, name) for name in _CRASHES]
+
+
+def _how_to_replay(key: BatchKey, places: BatchLocator) -> str:
+    """Return the last lines of a message: the batch's seed path, and the call that replays it."""
     return (
         f"seed path: {places.branch.line(*key)}\n"
         f"make it again in this process, under a debugger: aug.replay({key.epoch}, {key.step})"
@@ -235,18 +278,25 @@ def _how_to_make_again(key: BatchKey, places: BatchLocator) -> str:
 
 
 def describe_batch(key: BatchKey, places: BatchLocator) -> str:
-    """``epoch 3, step 17 (stream 5, turn 1)``; of a data set ``epoch 3, step 17 (items 4, 0 of the
-    data set)``.
+    """Return a text that names a batch.
+
+    For example "epoch 3, step 17 (stream 5, turn 1)", or with a data set "epoch 3, step 17 (items
+    4, 0 of the data set)".
     """
     turn, stream = divmod(key.step, places.branch.num_streams)
     detail = f"stream {stream}, turn {turn}"
-    if indices := places.indices(key):
-        more = f" and {len(indices) - _MOST_INDICES} more" if len(indices) > _MOST_INDICES else ""
-        detail = f"items {', '.join(map(str, indices[:_MOST_INDICES]))}{more} of the data set"
+    indices = places.indices(key)
+    if indices:
+        items = ", ".join(map(str, indices[:_MOST_INDICES]))
+        num_more = len(indices) - _MOST_INDICES
+        if num_more > 0:
+            items += f" and {num_more} more"
+        detail = f"items {items} of the data set"
     return f"epoch {key.epoch}, step {key.step} ({detail})"
 
 
-def _place(error: BatchError, key: BatchKey, places: BatchLocator) -> None:
+def _set_location(error: BatchError, key: BatchKey, places: BatchLocator) -> None:
+    """Set the attributes of an error that say which batch it is about."""
     error.epoch, error.step = key
     error.stream = key.step % places.branch.num_streams
     error.indices = places.indices(key)

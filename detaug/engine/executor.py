@@ -1,13 +1,13 @@
-"""The contract between the augmenter and what makes its batches: in this process, in processes of
-this machine, elsewhere.
+"""The contract between the augmenter and the engines that make its batches.
 
-The augmenter knows what is to be made (`EngineContext`); an `Executor` starts an `Engine` for it. A
-batch's bytes follow from the work alone, so an executor may choose where and when each is made, and
-nothing else. `tests/support/executor_suite.py` is the suite that every executor passes.
+The augmenter describes the batches (`EngineContext`); an `Executor` starts an `Engine` for them, in
+this process, in other processes of this machine, or on other machines. The bytes of a batch depend
+on the context only, so an executor may choose where and when a batch is made, and nothing else.
+Every executor passes the suite `tests/support/executor_suite.py`.
 
-An engine that makes batches ahead derives from
-`detaug.engine.prefetching_engine.PrefetchingEngine`. An executor for other machines is a room of
-its own, as `detaug.ray` is.
+An engine that makes batches ahead of time derives from
+`detaug.engine.prefetching_engine.PrefetchingEngine`. An executor for other machines is a package of
+its own, such as `detaug.ray`.
 """
 
 from __future__ import annotations
@@ -27,100 +27,128 @@ from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline
 
-#: Workers that one batch may end in a row.
+#: One batch may end this many workers in a row; then `WorkerDied` is raised.
 DEFAULT_MAX_RESTARTS = 8
 
 
 @dataclass(frozen=True)
 class EngineContext:
-    """What is to be made, and what is known of it.
+    """The batches that an engine makes, and the objects that it shares with the augmenter.
 
     Attributes:
-        schedule: which batch is due, and which to make. An engine with threads of its own guards it
-            with a lock; the augmenter reads its position only.
+        pipeline: The source and the transform.
+        job: The configuration of the processes that make batches.
+        schedule: The order of the batches. An engine with threads of its own guards it with a lock;
+            the augmenter reads its position only.
+        places: Locates a batch in messages.
+        skip_errors: True: batches whose loader or transform raises are left out. False: the error
+            is raised.
+        pin_memory: True: tensors are copied to page-locked memory if there is a GPU. False: never.
+        checks: Chooses the batches that are made a second time.
+        states: The states of loaders from which streams can resume.
+        health: Statistics of the run.
+        replayer: Replays batches in this process.
+        num_processes: The user's ``num_processes``.
     """
 
     pipeline: Pipeline
     job: WorkerConfig
     schedule: Schedule
-    places: BatchLocator  # for messages
-    skip_errors: bool  # batches whose loader or transform raises are left out
-    pin_memory: bool  # tensors are copied to page-locked memory where there is a GPU
+    places: BatchLocator
+    skip_errors: bool
+    pin_memory: bool
     checks: RecheckPolicy
     states: LoaderStates
     health: RunStats
-    replayer: Replayer  # makes batches again in this process
-    num_processes: int  # what the user asked for
+    replayer: Replayer
+    num_processes: int
 
-    def took(self, seconds: float, state: LoaderState | None) -> None:
-        """Note that a batch took `seconds` of work; `state`: of its stream's loader behind it."""
+    def record_task(self, seconds: float, state: LoaderState | None) -> None:
+        """Record that a task was run.
+
+        Args:
+            seconds: How long it took.
+            state: The state of its stream's loader after the batch; None: it was not taken.
+        """
         if state is not None:
-            self.states.add(state, BatchKey(*self.schedule.position[:2]))
-        self.checks.worked(seconds)
+            position = self.schedule.position
+            self.states.add(state, BatchKey(position.epoch, position.step))
+        self.checks.add_batch_time(seconds)
         self.health.worked += seconds
 
     def failed(self, error: BatchError) -> Outcome:
         """Return the outcome of a batch that cannot be made."""
-        # What a worker's code raises as Ctrl-C would, ends a program without workers.
+        # A KeyboardInterrupt of the user's code would end a program without workers, so it must not
+        # be skipped in a worker either.
         if not self.skip_errors or isinstance(error.original, KeyboardInterrupt):
             return Failed(error)
         return skipped_outcome(error, self.schedule.max_skips)
 
 
 class Engine(Protocol):
-    """Gives the batches of its work in order. `next`, `put_back` and `move` are called by the
-    user's threads.
+    """An iterator over the batches of a context, in order.
+
+    The user's threads call `next`, `put_back` and `move`.
     """
 
-    #: Whether it makes batches ahead, in other processes. Then it lives on until `close`, and no
-    #: fork can use it.
+    #: True: it makes batches ahead of time, in other processes; it runs until `close`, and a fork
+    #: of this process cannot use it. False: it makes each batch when it is asked for.
     prefetches: bool
 
     def next(self) -> Any:
-        """The due batch, once it is there. The position moves behind it last of all: whatever is
-        raised before that, KeyboardInterrupt too, leaves the batch due.
+        """Return the due batch, waiting for it if necessary.
+
+        The position moves last: an exception before that, including KeyboardInterrupt, leaves the
+        batch due.
 
         Raises:
-            StopIteration: the epoch has ended; the position is at the start of the next one.
-            BatchError: the due batch cannot be made; raised again until the position is moved.
-            ReproducibilityError: a batch that was made a second time differs.
+            StopIteration: The epoch has ended; the position is the start of the next epoch.
+            BatchError: The due batch cannot be made; raised again until the position is moved.
+            ReproducibilityError: A batch that was made a second time differs.
         """
 
     def put_back(self, batch: Any) -> None:
-        """The batch that `next` has just given is due again."""
+        """Make the batch due again that `next` has just returned."""
 
     def move(self, position: Position) -> None:
-        """Go elsewhere. What is already there or being made for the new place may be kept; what
-        failed is tried again.
+        """Continue at another position, and try failed batches again.
+
+        Batches that were made, or are being made, may be kept if they are needed there too.
         """
 
     def close(self) -> None:
-        """End everything that was started, and give back all memory but that of batches the user
-        holds. May be called several times, from any thread, and in a fork, where it does nothing.
+        """End everything that was started, and release all memory except the user's batches.
+
+        It may be called several times, from any thread. In a fork it does nothing.
         """
 
 
 class Executor(Protocol):
-    """Starts engines."""
+    """A factory of engines, which the user passes as ``executor=``."""
 
     @property
     def travels(self) -> bool:
-        """Whether the pipeline is sent to other interpreters, so that what cannot be is refused
-        when the augmenter is made.
+        """True: the pipeline is pickled for other interpreters. False: it stays in this one.
+
+        If True, the augmenter's constructor refuses a pipeline that cannot be pickled.
         """
 
     def num_workers(self, num_processes: int) -> int:
-        """How many batches are made at a time, where the user asked for so many processes: the
-        window has as many steps more than ``num_cached``. 0: each is made in this process when it
-        is asked for.
+        """Return the number of batches that are made at a time.
+
+        The window has ``num_cached`` steps more. 0: each batch is made in this process when it is
+        asked for.
+
+        Args:
+            num_processes: The user's ``num_processes``.
 
         Raises:
-            ValueError: with so many processes the executor would have no effect, or they with it.
+            ValueError: With that many processes, the executor or the argument has no effect.
         """
 
     def start(self, work: EngineContext) -> Engine:
-        """An engine at the schedule's position.
+        """Return an engine that starts at the schedule's position.
 
         Raises:
-            RuntimeError, OSError: it cannot be started; nothing is left behind.
+            RuntimeError, OSError: It cannot be started; everything that was started has been ended.
         """

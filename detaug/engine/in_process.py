@@ -1,5 +1,6 @@
-"""Batches made in the calling process: for ``num_processes=0`` and for replay. Same bytes, and the
-caller's own random state, settings and thread counts are as they were afterwards.
+"""Batches made in the calling process, for ``num_processes=0``, with the bytes of any worker's.
+
+The random state, settings and thread counts of the caller are restored after each batch.
 """
 
 from __future__ import annotations
@@ -12,20 +13,14 @@ from typing import Any
 from detaug.engine import errors_from_workers as failures
 from detaug.engine.errors_from_workers import ErrorRecord
 from detaug.engine.executor import EngineContext
-from detaug.engine.outcomes import (
-    Delivered,
-    EpochEnd,
-    Failed,
-    Position,
-    SkipLog,
-)
+from detaug.engine.outcomes import Delivered, EpochEnd, Failed, Position, SkipLog
 from detaug.engine.recheck.hash_seed import HashOrder
 from detaug.engine.recheck.rechecker import Recheck
 from detaug.engine.recheck.requests import (
     RecheckCandidate,
     RecheckResponse,
     Request,
-    answer,
+    handle_request,
     make_to_check,
 )
 from detaug.engine.replayer import ONE_COPY, Replayer, making_lock, own_copy
@@ -38,53 +33,57 @@ from detaug.system.interrupts import is_interrupt, programs_handlers_noted
 
 @dataclass(frozen=True)
 class InThisProcess:
-    """``executor=InThisProcess()``: every batch is made in this process when it is asked for, as by
-    ``num_processes=0``.
+    """``executor=InThisProcess()``: this process makes each batch when it is asked for.
+
+    ``num_processes=0`` does the same.
     """
 
     travels = False
 
     def num_workers(self, num_processes: int) -> int:
-        """See `detaug.engine.executor.Executor`; so with the following."""
+        """Return 0. Implements `Executor.num_workers`."""
         if num_processes:
             raise ValueError(
-                "executor=InThisProcess() makes every batch in this process, so "
-                f"num_processes={num_processes} has no "
-                "effect: pass num_processes=0, or leave executor out"
+                "executor=InThisProcess() makes every batch in this process, so"
+                f" num_processes={num_processes} has no effect: pass num_processes=0, or leave"
+                " executor out"
             )
         return 0
 
     def start(self, work: EngineContext) -> InProcess:
+        """Return an engine. Implements `Executor.start`."""
         return InProcess(work)
 
 
 class InProcess:
-    """The engine without workers: each batch is made when it is asked for. See
-    `detaug.engine.executor.Engine`.
-    """
+    """The engine without workers: each batch is made when it is asked for. Implements `Engine`."""
 
     prefetches = False
 
     def __init__(self, work: EngineContext) -> None:
         self._work = work
         self._schedule = work.schedule
-        self._made = 0
+        self._num_batches = 0
         self.warn_once = work.pipeline.warn_once
         self._replayer = Replayer(work.pipeline, work.job, makes_all=True)
-        self._second = work.replayer
-        # A proxy, for the engine has it: once nobody uses the engine, what its copy of the pipeline
-        # has open is closed at once, and another copy may open it.
-        self._checking = Recheck(
-            work.checks, weakref.proxy(self), HashOrder(work.pipeline, work.job, work.checks)
-        )
+        # Makes second copies of batches. It has made no batches except those of checks and replays.
+        self._check_replayer = work.replayer
+        # A proxy, because a reference cycle would keep the engine alive until the garbage collector
+        # runs. Without a cycle, the files that its copy of the pipeline has open are closed as soon
+        # as nobody uses the engine, and another copy can open them.
+        transport = weakref.proxy(self)
+        hash_order = HashOrder(work.pipeline, work.job, work.checks)
+        self._recheck = Recheck(work.checks, transport, hash_order)
         self._skip_log = SkipLog()
 
     def next(self) -> Any:
-        with making_lock():  # several threads may ask
+        """Make and return the due batch. Implements `Engine.next`."""
+        # Several of the user's threads may call it.
+        with making_lock():
             while True:
                 taken = self._schedule.take()
-                for skipped in taken.passed:
-                    self._skip_log.say(skipped)
+                for skipped in taken.skipped:
+                    self._skip_log.warn(skipped)
                 outcome = taken.outcome
                 if isinstance(outcome, Delivered):
                     return outcome.batch
@@ -97,11 +96,13 @@ class InProcess:
                 self._make(key)
 
     def put_back(self, batch: Any) -> None:
+        """Make the batch due again that was just returned. Implements `Engine.put_back`."""
         with making_lock():
             assert self._schedule.taken is not None
             self._schedule.put_back(self._schedule.taken, Delivered(batch))
 
     def move(self, position: Position) -> None:
+        """Continue at another position. Implements `Engine.move`."""
         with making_lock():
             if position != self._schedule.position:
                 self._schedule.position = position
@@ -109,76 +110,86 @@ class InProcess:
             self._schedule.forget_failures()
 
     def close(self) -> None:
-        self._checking.close()
+        """Drop the copy of the pipeline. Implements `Engine.close`."""
+        self._recheck.close()
         self._replayer.close()
 
     def _make(self, key: BatchKey) -> None:
-        began = time.perf_counter()
+        """Make a batch and record its outcome."""
+        start = time.perf_counter()
         with programs_handlers_noted():
             try:
-                batch, check, state = self._batch(key)
+                batch, candidate, state = self._make_batch(key)
             except StreamEnded:
                 self._schedule.end_stream(key)
                 return
             except BaseException as original:
                 if is_interrupt(original):
-                    raise  # the batch is still due
+                    # The position has not moved, so the batch is still due.
+                    raise
                 self._schedule.finish(key, self._work.failed(self._error_of(key, original)))
                 return
-        self._made += 1
-        self._work.took(time.perf_counter() - began, state)
-        if check is not None:
-            self._checking.reported(check)
-        self._checking.advance()
-        while self._checking.is_pending:
-            self._checking.advance()
+        self._num_batches += 1
+        self._work.record_task(time.perf_counter() - start, state)
+        if candidate is not None:
+            self._recheck.on_candidate(candidate)
+        self._recheck.advance()
+        while self._recheck.is_pending:
+            self._recheck.advance()
+        # After the checks: if one raises, the batch is still due.
         self._schedule.finish(key, Delivered(batch))
 
     def _error_of(self, key: BatchKey, original: BaseException) -> BatchError:
         record = failures.describe(original)
         return failures.error_of(record, key, self._work.places, "in this process", original)
 
-    def _batch(self, key: BatchKey) -> tuple[Any, RecheckCandidate | None, LoaderState | None]:
+    def _make_batch(self, key: BatchKey) -> tuple[Any, RecheckCandidate | None, LoaderState | None]:
+        """Return the batch, the report for a check, and the loader's state after the batch."""
         job = self._work.job
         with self._replayer.producer() as producer:
-            batch, check = make_to_check(
+            batch, candidate = make_to_check(
                 producer,
                 key,
                 self._work.states.latest(key),
-                self._made + 1,
+                self._num_batches + 1,
                 job.check_every,
                 job.noted,
             )
-            return own_copy(batch), check, producer.loader_state
+            copy = own_copy(batch)
+            return copy, candidate, producer.loader_state
 
-    # --- the run-time check, see `detaug.engine.recheck.rechecker.Asks`: what is asked for is done
-    # at once
+    # --- the run-time check. Implements `RecheckTransport`: each request is handled at once.
 
     def fail(self, error: BaseException) -> None:
-        """See there; so with the following."""
+        """Raise the error, in the user's thread."""
         raise error
 
-    def ask(self, request: Request, worker: int, another: bool) -> bool:
-        # By a copy that has made no other batches but those of checks and replays. State in classes
-        # and modules exists once per process, and keeps changing.
+    def send_request(self, request: Request, worker_id: int, *, to_checker: bool) -> bool:
+        """Handle a request of the recheck, and pass the response on."""
+        # State in classes and modules exists once per process, and keeps changing: a copy of the
+        # pipeline in this process cannot be without it.
         keeps_loader = self._work.checks.takes_kept_copies
-        began = time.perf_counter()
-        with (self._second if another else self._replayer).producer() as producer:
-            answered = answer(producer, request, keeps_loader)
-        if isinstance(answered, RecheckResponse) and isinstance(answered.report, ErrorRecord):
-            # Another process would be able to make it, for all that is known.
-            self._stop_checking(answered.report)
+        replayer = self._replayer
+        responder: int | None = worker_id
+        if to_checker:
+            replayer = self._check_replayer
+            responder = None
+        start = time.perf_counter()
+        with replayer.producer() as producer:
+            response = handle_request(producer, request, keeps_loader)
+        if isinstance(response, RecheckResponse) and isinstance(response.report, ErrorRecord):
+            # Here this is no mismatch: another process might be able to make the batch.
+            self._stop_checking(response.report)
             return False
-        self._checking.answered(answered, time.perf_counter() - began, None if another else worker)
+        self._recheck.on_response(response, time.perf_counter() - start, responder)
         return True
 
     def _stop_checking(self, record: ErrorRecord) -> None:
+        """Make no more checks, because a second copy of the pipeline raises in this process."""
         self._work.checks.stop()
-        self._checking.give_up()
+        self._recheck.cancel_check()
         self.warn_once(
-            "batches are not made a second time to be compared: in this process a second copy of "
-            "the "
-            f"pipeline raises {record.summary.rstrip('.')}. {ONE_COPY} To have batches checked "
-            "pass num_processes=1, "
-            "to do without this warning check=False"
+            "batches are not made a second time to be compared: in this process a second copy of"
+            f" the pipeline raises {record.summary.rstrip('.')}. {ONE_COPY} To have batches checked"
+            " pass num_processes=1, to do without this warning check=False"
         )

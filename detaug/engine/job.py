@@ -1,4 +1,4 @@
-"""The settings that the processes of a run are given."""
+"""The configuration of the processes that make batches."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from detaug.system.process_settings import ProcessSettings
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """The settings of a process that makes batches.
+    """The configuration of a process that makes batches. It is pickled for other interpreters.
 
     Attributes:
-        branch: the branch of the seed tree from which all batches are seeded.
-        settings: of the parent's process, where the engine started.
-        guard: generators that are created without a seed are reported.
-        max_memory: a worker that uses more bytes of private memory after a batch retires; None:
-            never.
-        check_every: see `detaug.engine.recheck.requests.is_checked`; 0: nothing is checked.
-        check_ignore: keys of batches that may differ.
-        noted: a ledger is kept: every batch that is made travels as (batch,
-            `detaug.ledger.lines.Note`), and `Engine.next` gives that pair; these keys are left out
-            of its fingerprints. None: there is no ledger.
-        num_workers: how many processes make batches.
-        variables: of the user's modules and classes, as the program has them
-            (`detaug.pipeline.undeclared`); a fresh interpreter may have others.
+        branch: The branch of the seed tree from which all batches are seeded.
+        settings: The settings of the parent process when the engine started.
+        guard: True: generators that are created without a seed are reported. False: they are not.
+        max_memory: Bytes. A worker whose private memory exceeds them after a batch retires; None:
+            no limit.
+        check_every: See `detaug.engine.recheck.requests.is_checked`; 0: nothing is checked.
+        check_ignore: Keys of batches that may differ.
+        noted: Keys that a ledger leaves out of fingerprints; None: there is no ledger. With a
+            ledger every batch is sent as the pair (batch, `detaug.ledger.lines.BatchRecord`), and
+            `Engine.next` returns that pair.
+        num_workers: Number of processes that make batches.
+        variables: Variables of the user's modules and classes in this program, as texts
+            (`detaug.pipeline.undeclared`); a fresh interpreter may have other values.
     """
 
     branch: SeedBranch

@@ -1,4 +1,4 @@
-"""What the schedule answers: positions, and what became of the batches that were to be made."""
+"""Positions in a rank's order, and the outcomes of its tasks."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ logger = logging.getLogger("detaug")
 
 
 class Position(NamedTuple):
-    """Where the reader stands.
+    """The reader's cursor in the order of this rank's batches.
 
     Attributes:
-        epoch, step: what is due next.
-        taken: steps of this rank that were handed out (or skipped) in this epoch, since there are
-            as many ranks as now.
-        before: batches that all ranks took in this epoch when there were more or fewer ranks.
-        skipped: how many steps of this rank were skipped in a row directly before it, those of
-            earlier epochs too.
+        epoch: The epoch that is due.
+        step: The step that is due, of this rank.
+        taken: Number of steps of this rank that were handed out or skipped in this epoch since the
+            number of ranks last changed.
+        before: Number of batches that all ranks took in this epoch before the number of ranks last
+            changed.
+        skipped: Number of steps of this rank that were skipped in a row directly before this one,
+            also in earlier epochs.
     """
 
     epoch: int
@@ -34,7 +36,12 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class Delivered:
-    """A finished batch. `mark_delivered` is to be called before the user gets it."""
+    """A finished batch.
+
+    Attributes:
+        batch: The batch.
+        mark_delivered: Called before the user gets the batch; None: there is nothing to call.
+    """
 
     batch: Any
     mark_delivered: Callable[[], None] | None = None
@@ -42,71 +49,83 @@ class Delivered:
 
 @dataclass(frozen=True)
 class Failed:
-    """Its loader or transform raised, or it killed its workers."""
+    """A batch whose loader or transform raised, or that ended too many workers."""
 
     error: BaseException
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """It failed and was left out, as on_error=Skip() wants."""
+    """A failed batch that is left out because of ``on_error=Skip()``.
 
-    error: BaseException | None = None  # is raised where too many in a row were left out
-    text: str = ""  # the error's message in full
-    batch: str = ""  # for messages
+    Attributes:
+        error: Raised if too many batches in a row were left out.
+        text: The error's whole message.
+        batch: The batch's epoch and step, for messages.
+    """
+
+    error: BaseException | None = None
+    text: str = ""
+    batch: str = ""
 
 
 @dataclass(frozen=True)
 class EpochEnd:
-    """Nothing of this epoch is left; the next one begins at `then`."""
+    """The end of an epoch; the next epoch begins at `next_position`."""
 
-    then: Position
+    next_position: Position
 
 
 Outcome = Delivered | Failed | Skipped
 
 
 class TakeResult(NamedTuple):
-    """What `Schedule.take` took, where it stood, and the steps before it that were skipped. No
-    outcome: it is not known yet, and nothing was taken.
+    """The result of `Schedule.take`.
+
+    Attributes:
+        position: The position of the outcome.
+        outcome: The outcome that was taken; None: it is not known yet, and nothing was taken.
+        skipped: The steps before it that were skipped.
     """
 
     position: Position
     outcome: Outcome | EpochEnd | None
-    passed: list[Skipped]
+    skipped: list[Skipped]
 
 
 def skipped_outcome(error: BatchError, max_skips: int | None) -> Skipped:
-    """The outcome of a batch that failed. The error is prepared for being raised as the one that is
-    too many.
+    """Return the outcome of a failed batch that is left out.
+
+    The error's message is changed to the one it has if it is raised: that too many were left out.
+
+    Args:
+        error: The error of the batch.
+        max_skips: Number of batches in a row that may be left out; None: any number.
     """
     text = str(error)
-    first_line, rest = text.partition("\n")[::2]
+    first_line, _, rest = text.partition("\n")
     too_many = (
-        f"This is one batch too many that failed: Skip(most={max_skips}) leaves out at "
-        "most "
-        f"{max_skips} in a row."
+        f"This is one batch too many that failed: Skip(most={max_skips}) leaves out at most"
+        f" {max_skips} in a row."
     )
     error.args = (f"{first_line}\n{too_many}\n{rest}",)
     return Skipped(error, text, f"epoch {error.epoch}, step {error.step}")
 
 
 class SkipLog:
-    """Logs batches that were left out, in their order: each error (class and message) in full once,
-    then in a line.
-    """
+    """A log of skipped batches: each error (class and message) once in full, then in one line."""
 
     def __init__(self) -> None:
         self._times: Counter[str] = Counter()
 
-    def say(self, skipped: Skipped) -> None:
-        """Tell of one."""
+    def warn(self, skipped: Skipped) -> None:
+        """Log one skipped batch."""
         summary = skipped.text.partition("\n")[0]
         self._times[summary] += 1
         times = self._times[summary]
         if times == 1:
             logger.warning("skipped: %s", skipped.text)
-        else:
-            logger.warning(
-                "skipped: %s as well, for %s (%d times by now)", skipped.batch, summary, times
-            )
+            return
+        logger.warning(
+            "skipped: %s as well, for %s (%d times by now)", skipped.batch, summary, times
+        )

@@ -1,9 +1,11 @@
-"""Which worker makes the batches of which stream.
+"""The owner of each stream: the worker that makes its batches.
 
-A worker's copy of a stream is stepped forward from batch to batch, so a stream stays with its
-worker as long as that runs. It moves in two cases, and is then rebuilt: its worker is not there
-(it has not come yet, has died, or its node is gone) and another one has nothing to do; or a worker
-that has nothing to do owns fewer streams than its share, because it came later than others.
+A worker fast-forwards its copy of a stream from batch to batch, so a stream stays with its worker
+as long as that worker runs. A stream moves, and its copy is then rebuilt by the new owner, in two
+cases:
+- Its worker is not running (not started yet, dead, or on a node that is gone), and another worker
+  is idle.
+- An idle worker owns fewer streams than its share, because it started later than others.
 """
 
 from __future__ import annotations
@@ -13,19 +15,17 @@ from collections.abc import Collection, Iterable
 
 
 class StreamOwners:
-    """The worker of each stream, by the workers' indices.
-
-    At first every worker owns as many streams, in turn, as if all workers were there.
+    """The worker of each stream, by index. Streams are first dealt out in turn to all workers.
 
     Args:
-        num_workers: How many workers there are to be.
+        num_workers: Number of workers once all have started.
         stride: Every `stride`-th stream is this rank's.
     """
 
     def __init__(self, num_workers: int, stride: int) -> None:
         self._num_workers = num_workers
         self._stride = stride
-        #: Of the streams that a worker has begun.
+        #: Stream → index of the worker, for streams that a worker has begun.
         self._owners: dict[int, int] = {}
 
     def of(self, stream: int) -> int:
@@ -33,23 +33,23 @@ class StreamOwners:
         return self._owners.get(stream, stream // self._stride % self._num_workers)
 
     def move(self, stream: int, worker: int) -> None:
-        """Let a worker own the stream from now on."""
+        """Make a worker the owner of a stream."""
         self._owners[stream] = worker
 
     def may_take(
         self, worker: int, stream: int, present: Collection[int], streams: Iterable[int]
     ) -> bool:
-        """Return whether a worker that has nothing to do is to take this stream over.
+        """Return whether an idle worker should take over a stream of another worker.
 
         Args:
-            worker: Index of the worker.
-            stream: The stream, which is another worker's.
-            present: Indices of the workers that are there.
+            worker: Index of the idle worker.
+            stream: The stream.
+            present: Indices of the workers that are running.
             streams: All streams of this rank.
         """
         owner = self.of(stream)
         if owner not in present:
             return True
         num_streams = Counter(self.of(other) for other in streams)
-        # With a difference of one, it would only change who has less.
+        # With a difference of one, the two workers would only exchange their numbers.
         return num_streams[worker] + 1 < num_streams[owner]

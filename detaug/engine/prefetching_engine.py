@@ -1,13 +1,13 @@
-"""The user's side of an engine that makes batches ahead, in a thread of its own.
+"""The user's side of an engine that makes batches ahead of time, in a thread of its own.
 
 Division of labour:
-- the user's threads read the due outcome and move the position, under the lock, and wake the
-  engine's thread;
-- the engine's thread hands out what is to be made, takes in what was made, and tells waiting users
-  of what is due.
+- The user's threads read the due outcome and move the position, under the lock, and wake the
+  engine's thread.
+- The engine's thread assigns tasks, records their outcomes, and wakes the user's threads that wait
+  for one.
 
-What the two share is the schedule, under `_lock`, and a few attributes that change by one operation
-of C code each, so that an interrupt in the user's thread finds them whole.
+Both sides share the schedule, under `_lock`, and a few attributes that change by one operation of C
+code each, so that an interrupt in the user's thread finds them in a consistent state.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from detaug.system.processes import signal_name
 
 logger = logging.getLogger("detaug")
 
-#: How long (seconds) an epoch's end waits for checks that are under way: under "spawn" on a busy
-#: machine their process takes long to start.
+#: Seconds for which the end of an epoch waits for pending checks. With "spawn" on a busy machine
+#: their process takes long to start.
 _EPOCH_END_PATIENCE = 60.0
-#: How long (seconds) `close` waits for checks that are under way.
+#: Seconds for which `close` waits for pending checks.
 _CLOSE_PATIENCE = 2.0
-
-
+#: Seconds between two looks at pending checks.
+_CHECK_POLL_SECONDS = 0.002
 #: Tasks that a worker has at a time: one that it is making, and one that waits, so that no time is
 #: lost between the two.
 _TASKS = 2
@@ -60,131 +60,166 @@ _TASKS = 2
 def assign_tasks(
     schedule: Schedule, workers: Sequence[Any], starting: Collection[int] = ()
 ) -> Iterator[tuple[Any, BatchKey]]:
-    """Yield the workers that are to make a batch, and which one; the schedule counts it as begun.
+    """Yield (worker, task) for each task that can be assigned; the schedule counts it as begun.
 
-    None gets a second batch before each has its first.
+    No worker gets a second task before every worker has its first one.
 
     Args:
-        workers: Those that are there. They have an `index`, to which streams belong, and `tasks`:
-            the batches they were given.
-        starting: Indices of workers that will be there in a moment. Nobody takes their streams
-            over.
+        workers: The workers that are ready. They have an `index`, to which streams belong, and
+            `tasks`, the tasks that they have already.
+        starting: Indices of workers that will be ready in a moment: nobody takes over their
+            streams.
     """
     present = {worker.index for worker in workers} | set(starting)
-    for number in range(_TASKS):
+    for num_tasks in range(_TASKS):
         for worker in workers:
-            if len(worker.tasks) > number:
+            if len(worker.tasks) > num_tasks:
                 continue
             key = schedule.next_for(worker.index, present, is_idle=not worker.tasks)
             if key is not None:
                 schedule.start(key, worker.index)
                 yield worker, key
             elif schedule.stateless:
-                return  # nor is there one for any other
+                # Any worker may make any batch: if there is no task for one, there is none at all.
+                return
+
+
+def _nothing_to_mark() -> None:
+    """Do nothing: the memory of this batch does not have to be marked as the user's."""
 
 
 class PrefetchingEngine:
-    """What `detaug.engine.executor.Engine` asks for.
+    """The base class of engines that make batches ahead of time. Implements `Engine`.
 
-    A subclass makes the run-time check (`_checking`), starts and stops its processes, says what the
-    thread does (`_turn`) and how it is woken (`_wake`), and starts all of it (`_begin`).
-    `max_restarts`: workers that one batch may end in a row.
+    A subclass creates the recheck (`_recheck`), starts and stops its processes, implements one turn
+    of the thread (`_run_once`) and its wake-up (`_wake`), and calls `_begin` when it is complete.
+
+    Args:
+        work: The batches to make.
+        max_restarts: Number of workers that one batch may end in a row.
     """
 
     prefetches = True
     _thread: threading.Thread
-    _checking: Recheck
+    _recheck: Recheck
 
     def __init__(self, work: EngineContext, max_restarts: int) -> None:
         self._work = work
         self._max_restarts = max(1, max_restarts)
         self._schedule = work.schedule
         self._lock = threading.Lock()
-        # C code throughout, so that an interrupt in the user's thread finds it whole.
-        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
-        # The threads that wait for a batch. As with the news, what changes it is C code.
+        # A queue of C code: an interrupt in the user's thread leaves it in a consistent state.
+        self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
+        # The ids of the user's threads that wait for a batch. Only C code changes it, too.
         self._waiting: set[int] = set()
         self._closing = False
         self._fatal: BaseException | None = None
-        self._fatal_is_told = False
-        self._owner = os.getpid()
-        self.warn_once = work.pipeline.warn_once  # every worker says it
+        self._fatal_is_reported = False
+        self._owner_pid = os.getpid()
+        # Every worker sends the same warning.
+        self.warn_once = work.pipeline.warn_once
         self._skip_log = SkipLog()
-        # A thread has a current device of its own.
-        self._gpu = (
-            torch.cuda.current_device() if work.pin_memory and torch.cuda.is_available() else None
-        )
+        # The engine's thread has a current device of its own, which is set to the user's.
+        self._gpu: int | None = None
+        if work.pin_memory and torch.cuda.is_available():
+            self._gpu = torch.cuda.current_device()
         self._deaths: dict[BatchKey, int] = {}
 
-    # --- what a subclass says
+    # --- implemented by a subclass
 
     def _wake(self) -> None:
-        """Have the engine's thread look at what has changed."""
+        """Make the engine's thread look at changes; called from any thread."""
         raise NotImplementedError
 
     def _start_workers(self) -> None:
+        """Start the processes."""
         raise NotImplementedError
 
     def _stop_workers(self) -> None:
+        """Stop the processes."""
         raise NotImplementedError
 
-    def _turn(self) -> None:
-        """Give out what can be given out, and wait for what happens next."""
+    def _run_once(self) -> None:
+        """Assign open tasks, and wait for the next event."""
         raise NotImplementedError
 
     # --- the user's thread
-    # ----------------------------------------------------------------------------------------
 
     def next(self) -> Any:
-        """See `detaug.engine.executor.Engine`; so with the following."""
+        """Return the due batch, waiting for it if necessary. Implements `Engine.next`."""
+        # `taken` is assigned in this frame: the `except` below must know what was taken, wherever
+        # an interrupt is raised.
         taken: TakeResult | None = None
-        me = threading.get_ident()
+        thread_id = threading.get_ident()
         try:
             while True:
                 with self._lock:
-                    before = self._schedule.position
+                    position_before = self._schedule.position
                     taken = self._schedule.take()
-                    outcome = taken.outcome
-                    if outcome is None:
-                        # Before the lock is released: what comes from then on, the engine's thread
-                        # tells us of.
-                        self._waiting.add(me)
-                    moved = self._schedule.position is not before
+                    if taken.outcome is None:
+                        # Before the lock is released: the engine's thread wakes this thread for
+                        # every outcome that arrives from then on.
+                        self._waiting.add(thread_id)
+                    has_moved = self._schedule.position is not position_before
                     fatal = self._fatal
-                for skipped in taken.passed:
-                    self._skip_log.say(skipped)
-                if moved:
-                    self._wake()  # the window has moved with the position
-                if isinstance(outcome, Delivered) and isinstance(fatal, ReproducibilityError):
-                    raise self._told(fatal)
+                for skipped in taken.skipped:
+                    self._skip_log.warn(skipped)
+                if has_moved:
+                    # The window has moved with the position: there are new tasks.
+                    self._wake()
+
+                outcome = taken.outcome
                 if isinstance(outcome, Delivered):
-                    if outcome.mark_delivered is not None:
-                        outcome.mark_delivered()
-                    return outcome.batch
+                    return self._hand_over(outcome, fatal)
                 if isinstance(outcome, EpochEnd):
-                    self._await_checks(_EPOCH_END_PATIENCE)
-                    if self._fatal is not None:
-                        raise self._told(self._fatal)
+                    self._finish_epoch()
                     break
-                if isinstance(outcome, Failed):
-                    raise outcome.error.with_traceback(None)
-                if fatal is not None:
-                    raise self._told(fatal)
-                if self._closing:
-                    raise RuntimeError("the augmenter was closed while its next batch was awaited")
-                self._news.get()
-        except BaseException:  # Ctrl-C just now: the batch is still due
+                self._raise_if_it_cannot_come(outcome, fatal)
+                self._wakeups.get()
+        except BaseException:
+            # KeyboardInterrupt as well: whatever was taken and not returned is due again.
             if taken is not None:
                 self._put_back(taken.position, taken.outcome)
             raise
         finally:
-            self._waiting.discard(me)
+            self._waiting.discard(thread_id)
             if self._waiting:
-                # one note wakes one thread; the next one may have something to take as well
-                self._tell_user()
+                # One wake-up wakes one thread, and the next outcome may be there for another.
+                self._wake_user()
         raise StopIteration
 
+    def _hand_over(self, outcome: Delivered, fatal: BaseException | None) -> Any:
+        """Return the batch, or raise if a check has found that the run is not reproducible."""
+        if isinstance(fatal, ReproducibilityError):
+            raise self._reported(fatal)
+        if outcome.mark_delivered is not None:
+            outcome.mark_delivered()
+        return outcome.batch
+
+    def _finish_epoch(self) -> None:
+        """Wait for pending checks, and raise what they find."""
+        self._await_checks(_EPOCH_END_PATIENCE)
+        if self._fatal is not None:
+            raise self._reported(self._fatal)
+
+    def _raise_if_it_cannot_come(
+        self, outcome: Outcome | None, fatal: BaseException | None
+    ) -> None:
+        """Raise if the due batch has failed, or if there will be no more batches."""
+        if isinstance(outcome, Failed):
+            raise outcome.error.with_traceback(None)
+        if fatal is not None:
+            raise self._reported(fatal)
+        if self._closing:
+            raise RuntimeError("the augmenter was closed while its next batch was awaited")
+
+    def _reported(self, fatal: BaseException) -> BaseException:
+        """Return the error for the user, and record that the user sees it."""
+        self._fatal_is_reported = True
+        return fatal.with_traceback(None)
+
     def put_back(self, batch: Any) -> None:
+        """Make the batch due again that was just returned. Implements `Engine.put_back`."""
         assert self._schedule.taken is not None
         self._put_back(self._schedule.taken, Delivered(batch))
 
@@ -194,50 +229,48 @@ class PrefetchingEngine:
         self._wake()
 
     def move(self, position: Position) -> None:
+        """Continue at another position. Implements `Engine.move`."""
         with self._lock:
             self._schedule.position = position
             self._schedule.forget_failures()
         self._wake()
 
-    def _told(self, fatal: BaseException) -> BaseException:
-        self._fatal_is_told = True
-        return fatal.with_traceback(None)
-
     def _await_checks(self, seconds: float) -> None:
-        """Wait for checks that are under way, so that what they find is not said too late."""
+        """Wait at most `seconds` for pending checks, so that the user learns of them in time."""
         self._work.checks.end_is_near()
-        until = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         while (
-            self._checking.is_pending
+            self._recheck.is_pending
             and self._fatal is None
             and not self._closing
-            and time.monotonic() < until
+            and time.monotonic() < deadline
         ):
             if not self._thread.is_alive():
                 return
             self._wake()
-            time.sleep(0.002)
+            time.sleep(_CHECK_POLL_SECONDS)
 
     def close(self) -> None:
-        if os.getpid() != self._owner or self._closing:
-            return  # a fork of the user's process has no business with our workers
+        """End the processes and the thread. Implements `Engine.close`."""
+        # In a fork of the user's process the workers belong to the parent.
+        if os.getpid() != self._owner_pid or self._closing:
+            return
         self._await_checks(_CLOSE_PATIENCE)
-        self._closing = True  # first: the thread that is woken looks for it
+        # Before the wake-up: the thread that is woken looks at it.
+        self._closing = True
         self._wake()
-        # Without the lock, which the thread takes on its way out. A collected augmenter is closed
-        # by whatever thread collects it.
+        # Not under the lock, which the thread acquires before it ends. The garbage collector closes
+        # an augmenter in any thread, in this one as well, which cannot wait for itself.
         if threading.current_thread() is not self._thread:
             self._thread.join()
-        if isinstance(self._fatal, ReproducibilityError) and not self._fatal_is_told:
-            logger.warning(
-                "%s", self._told(self._fatal)
-            )  # a check found it after the last batch was taken
+        if isinstance(self._fatal, ReproducibilityError) and not self._fatal_is_reported:
+            # A check found it after the last batch was taken.
+            logger.warning("%s", self._reported(self._fatal))
 
     # --- the engine's thread
-    # --------------------------------------------------------------------------------------
 
     def _begin(self, name: str) -> None:
-        """Start the processes and the thread; nothing is left behind where they cannot be started."""
+        """Start the processes and the thread; end those that were started if one fails to start."""
         try:
             self._start_workers()
             self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -248,129 +281,159 @@ class PrefetchingEngine:
             raise
 
     def _run(self) -> None:
+        """Run the engine's thread until the engine is closed or fails."""
         try:
             if self._gpu is not None:
                 torch.cuda.set_device(self._gpu)
             while not self._closing:
-                self._turn()
+                self._run_once()
         except OSError as error:
             self.fail(explained(error, "the workers cannot go on"))
-        except Exception as error:  # a defect of ours must not leave the user waiting for ever
+        except Exception as error:
+            # A defect of this package must not leave the user waiting forever.
             logger.exception("the engine's thread failed")
             self.fail(error)
         finally:
             self._tear_down()
 
     def _tear_down(self) -> None:
-        self._checking.close()
+        self._recheck.close()
+        # Their memory is released now, not when the engine is garbage-collected.
         with self._lock:
-            self._schedule.forget_all()  # their memory goes now, not when garbage is collected
+            self._schedule.forget_all()
         self._stop_workers()
-        self._tell_user()
+        self._wake_user()
 
-    def _tell_user(self) -> None:
-        # One unread note is enough: its reader looks at everything that changed before it.
-        if self._news.empty():
-            self._news.put(None)
+    def _wake_user(self) -> None:
+        """Wake one of the user's threads that wait, if there is one."""
+        # One unread wake-up is enough: its reader looks at everything that changed before it.
+        if self._wakeups.empty():
+            self._wakeups.put(None)
 
-    def _tell_what_is_due(self) -> None:
-        # A thread that does not wait looks for itself; one that waits for another batch need not
-        # wake.
-        if self._waiting:
-            with self._lock:
-                position, outcome = self._schedule.due()
-                # Steps that were skipped fill the window until the user's thread moves past them.
-                news = outcome is not None or position != self._schedule.position
-            if news:
-                self._tell_user()
+    def _wake_user_if_due(self) -> None:
+        """Wake one of the user's threads if there is something for it."""
+        # A thread that does not wait looks for itself before it does.
+        if not self._waiting:
+            return
+        with self._lock:
+            position, outcome = self._schedule.due()
+            # Skipped steps fill the window until the user's thread moves past them.
+            is_due = outcome is not None or position != self._schedule.position
+        if is_due:
+            self._wake_user()
 
     def fail(self, error: BaseException) -> None:
-        """There can be no more batches."""
-        self._fatal = error  # first: who is told looks for it
-        self._tell_user()
+        """End the run with an error: there will be no more batches."""
+        # Before the wake-up: the thread that is woken looks at it.
+        self._fatal = error
+        self._wake_user()
 
     def _finish(self, key: BatchKey, outcome: Outcome) -> None:
-        # The user may have moved since it was given out: the schedule then drops what is not
-        # wanted.
+        # The user may have moved since the task was assigned: the schedule then drops the outcome.
         with self._lock:
             self._schedule.finish(key, outcome)
 
-    def _lose(self, keys: list[BatchKey]) -> None:
-        """Have these batches made again."""
+    def _requeue(self, keys: list[BatchKey]) -> None:
+        """Make tasks open again whose worker is gone."""
         with self._lock:
             for key in keys:
-                self._schedule.lose(key)
+                self._schedule.requeue(key)
 
-    def _blame(
-        self, key: BatchKey, worker: str, why: str, exitcode: int | None = None, peak: int = 0
+    def _on_task_crashed(
+        self, key: BatchKey, worker: str, reason: str, exitcode: int | None = None, peak: int = 0
     ) -> None:
-        """A worker ended while it made this, `why` if that is known: another makes it again, unless
-        it has ended too many in a row. `exitcode`: None on another machine; `peak`: the most memory
-        it had, in bytes, 0 if that is not known.
+        """Requeue a task that ended its worker, or fail it if it has ended too many in a row.
+
+        Args:
+            key: The task.
+            worker: The worker's name.
+            reason: Why the worker ended; empty: unknown.
+            exitcode: The worker's; None: it ran on another machine.
+            peak: The most memory that it had, in bytes; 0: unknown.
         """
-        times = self._deaths[key] = self._deaths.get(key, 0) + 1
+        times = self._deaths.get(key, 0) + 1
+        self._deaths[key] = times
         if times >= self._max_restarts:
             del self._deaths[key]
-            error = failures.died(key, self._work.places, times, exitcode, peak, why)
+            error = failures.died(key, self._work.places, times, exitcode, peak, reason)
             self._finish(key, self._work.failed(error))
             return
-        how = "" if exitcode is None else f" with {signal_name(exitcode)}"
-        memory = f", its memory having peaked at {peak / 2**20:.0f} MiB," if peak else ""
-        known = f" ({why.rstrip('.')})" if why else ""
-        text = "%s ended%s%s while making %s; another worker is rebuilding the batch%s"
-        logger.warning(
-            text, worker, how, memory, failures.describe_batch(key, self._work.places), known
-        )
-        self._lose([key])
+        text = f"{worker} ended"
+        if exitcode is not None:
+            text += f" with {signal_name(exitcode)}"
+        if peak:
+            text += f", its memory having peaked at {peak / 2**20:.0f} MiB,"
+        batch = failures.describe_batch(key, self._work.places)
+        text += f" while making {batch}; another worker is rebuilding the batch"
+        if reason:
+            text += f" ({reason.rstrip('.')})"
+        logger.warning("%s", text)
+        self._requeue([key])
 
     def _state_for(
         self, stream_positions: dict[int, tuple[int, int]], key: BatchKey
     ) -> LoaderState | None:
-        """Return the loader's state that a worker needs to make this batch; None: it needs none.
+        """Return the loader's state that a worker needs for a task; None: it needs none.
 
         Args:
-            stream_positions: Of each stream that the worker has a copy of, the (epoch, turn) that
-                the copy gives next. It is changed to what it will be after the batch.
-            key: The batch.
+            stream_positions: Stream → the (epoch, turn) that the worker's copy of it gives next.
+                This is updated to the position after the task.
+            key: The task.
         """
         plan = self._schedule.plan
         stream = plan.stream_of(key.step)
-        copy = stream_positions.get(stream)
+        stream_position = stream_positions.get(stream)
         stream_positions[stream] = (key.epoch, plan.turn_of(key.step) + 1)
-        return self._work.states.latest(key, copy)
+        return self._work.states.latest(key, stream_position)
 
-    def _take(
+    def _take_result(
         self,
         key: BatchKey,
-        made: TaskResult,
+        result: TaskResult,
         seconds: float,
         where: str,
         open_batch: Callable[[], Any],
-        to_user: Callable[[], Callable[[], None] | None] = lambda: None,
+        get_mark: Callable[[], Callable[[], None] | None] = _nothing_to_mark,
     ) -> None:
-        """A worker has answered, after so many seconds of work; `open_batch` gives its batch."""
-        self._work.took(seconds, made.state)
+        """Record the result of a task.
+
+        Args:
+            key: The task.
+            result: Its result.
+            seconds: How long the task took.
+            where: The worker, for messages.
+            open_batch: Returns the batch of a result without an error.
+            get_mark: Returns the function that marks the batch as the user's, or None; called after
+                `open_batch`.
+        """
+        self._work.record_task(seconds, result.state)
         self._deaths.pop(key, None)
-        if made.ended:
+        if result.ended:
             with self._lock:
                 self._schedule.end_stream(key)
             return
-        outcome: Outcome
-        if made.error is not None:
-            outcome = self._work.failed(
-                failures.error_of(made.error, key, self._work.places, where)
-            )
-        else:
-            try:
-                batch = open_batch()
-                if self._gpu is not None:
-                    batch = pin_memory(batch)  # type: ignore[no-untyped-call]
-                outcome = Delivered(batch, to_user())
-            except Exception as failed:
-                where = "in the parent process, which could not take the batch in"
-                record = failures.describe(failed)
-                outcome = self._work.failed(
-                    failures.error_of(record, key, self._work.places, where, failed)
-                )
-        self._finish(key, outcome)
-        self._tell_what_is_due()  # before the next one is unpacked here
+        self._finish(key, self._outcome_of(key, result, where, open_batch, get_mark))
+        # Now, not after the next result: to unpack that takes a while.
+        self._wake_user_if_due()
+
+    def _outcome_of(
+        self,
+        key: BatchKey,
+        result: TaskResult,
+        where: str,
+        open_batch: Callable[[], Any],
+        get_mark: Callable[[], Callable[[], None] | None],
+    ) -> Outcome:
+        """Return the outcome of a task whose stream has not ended; see `_take_result`."""
+        places = self._work.places
+        if result.error is not None:
+            return self._work.failed(failures.error_of(result.error, key, places, where))
+        try:
+            batch = open_batch()
+            if self._gpu is not None:
+                batch = pin_memory(batch)  # type: ignore[no-untyped-call]
+            return Delivered(batch, get_mark())
+        except Exception as error:
+            record = failures.describe(error)
+            where = "in the parent process, which could not take the batch in"
+            return self._work.failed(failures.error_of(record, key, places, where, error))

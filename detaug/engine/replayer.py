@@ -1,4 +1,4 @@
-"""`Replayer`: makes any batch in the calling process, and leaves that as it was."""
+"""`Replayer`: makes any batch in the calling process, and leaves the process as it was."""
 
 from __future__ import annotations
 
@@ -16,33 +16,37 @@ from detaug.seeding.generators import preserved_global_rngs
 from detaug.system.interrupts import programs_handlers_noted
 from detaug.system.platform import at_fork
 
-#: Held while a batch is made here. The global generators and settings are the process's, so it is
-#: one lock for all augmenters.
-_making = threading.RLock()
+
+class _ProcessLock:
+    """A lock that is replaced in a fork, where the thread that holds it may not exist."""
+
+    def __init__(self) -> None:
+        self.current = threading.RLock()
+
+    def renew(self) -> None:
+        """Replace the lock."""
+        self.current = threading.RLock()
 
 
-def _renew_lock() -> None:
-    """Make another in a fork: the thread that held it may not be there to let it go."""
-    global _making
-    _making = threading.RLock()
-
-
-at_fork(after_in_child=_renew_lock)
+#: Held while a batch is made in this process. The global generators and settings belong to the
+#: process, so all augmenters share one lock.
+_making = _ProcessLock()
+at_fork(after_in_child=_making.renew)
 
 
 def making_lock() -> threading.RLock:
     """Return the lock that is held while a batch is made in this process."""
-    return _making
+    return _making.current
 
 
 class Replayer:
-    """Makes any batch, in this process.
+    """A maker of any batch in this process.
 
     Args:
-        pipeline: which batches.
-        job: seeds, process settings, and what is checked.
-        makes_all: it makes all batches of a run in their order: states of loaders are taken, and
-            the state that transforms carry is looked at.
+        pipeline: The source and the transform.
+        job: Seeds, process settings, and what is checked.
+        makes_all: True: it makes all batches of a run in order, so states of loaders are taken, and
+            state that transforms carry is looked for. False: it makes single batches.
     """
 
     def __init__(self, pipeline: Pipeline, job: WorkerConfig, makes_all: bool = False) -> None:
@@ -52,10 +56,14 @@ class Replayer:
         self._producer: Producer | None = None
 
     def make(self, key: BatchKey, state: LoaderState | None = None) -> Any:
-        """Return the batch; `state`: of its stream's loader, from which it is near.
+        """Return a batch.
 
-        What a loader or transform raises comes as it is, so that a debugger stops where it was
-        raised.
+        An exception of the loader or the transform is raised as it is, so that a debugger stops
+        where it was raised.
+
+        Args:
+            key: The batch.
+            state: A state of its stream's loader shortly before the batch; None: none is needed.
 
         Raises:
             StreamEnded: There is no such batch.
@@ -64,12 +72,15 @@ class Replayer:
             return own_copy(producer.make(*key, state=state))
 
     def close(self) -> None:
-        """Let go of the copy of the pipeline, and so of what it has open."""
+        """Drop the copy of the pipeline, and with it the files that it has open."""
         self._producer = None
 
     @contextmanager
     def producer(self) -> Iterator[Producer]:
-        """Yield what makes them, as in a worker; the caller's own state is put back at the end."""
+        """Yield the producer of batches, under a worker's settings.
+
+        The random state, settings and thread counts of the caller are restored at the end.
+        """
         pristine = self._pipeline.pristine
         job = self.job
         with (
@@ -95,16 +106,16 @@ class Replayer:
 
 #: Why a second copy of the pipeline may fail in a process that has another one.
 ONE_COPY = (
-    "What can be opened only once in a process (an LMDB environment, a file that is locked) cannot "
-    "be "
-    "used by two copies, and with num_processes=0 this process has the one that makes the batches."
+    "What can be opened only once in a process (an LMDB environment, a file that is locked) cannot"
+    " be used by two copies, and with num_processes=0 this process has the one that makes the"
+    " batches."
 )
 
 
 def own_copy(batch: Any) -> Any:
-    """Return a copy, as from a worker.
+    """Return a copy of a batch, which shares no memory with it, as if from a worker.
 
-    The loader may hand out its own buffer and fill it again, and the user may write to the batch.
+    The loader may return its own buffer and refill it later, and the user may write to the batch.
     """
     packed = pack(batch)
     return unpack(packed.pickled, [buffer.copy() for buffer in packed.buffers])

@@ -1,24 +1,24 @@
-"""Which batch is to be made next, by whom, and which is due: the engine's pure part.
+"""The order of batches, as a pure data structure: the next task of each worker, and the due batch.
 
-There are neither processes nor clocks here. What is known (the facts) and what follows from it
-(which batches are wanted) are kept apart:
-- The facts are `position`, `outcomes`, `in_flight` and where streams ended. `position` is the first
+Nothing in this file starts a process or reads a clock. Facts are stored; the window is computed:
+- The facts are `position`, `outcomes`, `in_flight` and the ends of streams. `position` is the first
   step not yet handed to the user. Each fact changes by one operation of C code, so an interrupt
   between two bytecodes leaves either the old or the new one.
-- The batches that are wanted are computed from the facts, in one walk over the window, whenever a
-  fact that they follow from has changed: the position, or a stream's end.
+- The window's tasks are computed from the facts, in one walk, whenever a fact that they depend on
+  has changed: the position, or a stream's end.
 
 Invariants:
-- Only the `window` steps that come next are wanted. Everything else that arrives is dropped: any
-  batch can be made again.
-- A step is a *gap* once its stream is known to have ended at or before its turn. No gap is wanted.
-- `_settled` is the position that `_wanted` is right for; None once another fact has changed.
-- A *place* is a step in this rank's order. It is the step whose batch is made unless the place is
-  in a padded round (``tail="pad"``) behind the epoch's last batch, which has the batch of one of
-  the epoch's first steps. Positions are places; everything else holds steps. A step is wanted at
-  one place at most.
-- Where the number of ranks changed in the middle of an epoch, its rounds begin elsewhere
-  (`StepPlan`). A position says where: its own step is of its rank.
+- Only the next `window` steps are tasks. Every other batch that arrives is dropped: any batch can
+  be replayed.
+- A step is a *gap* once its stream is known to have ended at or before its turn. No gap is a task.
+- `_computed_for` is the position that `_window_tasks` was computed for; None after another fact has
+  changed.
+- An *order index* is an index in this rank's own order. It equals the step whose batch is made,
+  except in a padded round (``tail="pad"``) after the epoch's last batch, which repeats the batches
+  of the epoch's first steps. The step of a `Position` is an order index; all other steps are steps
+  of batches. A step has at most one order index in the window.
+- If the number of ranks changed in the middle of an epoch, its rounds begin at another step
+  (`StepPlan`). The position determines it: a position's step always belongs to its rank.
 """
 
 from __future__ import annotations
@@ -44,12 +44,13 @@ class Schedule:
 
     Args:
         plan: Steps, streams, ranks.
-        window: How many of this rank's steps may be in flight or waiting.
-        num_workers: Processes that there are to be. A stream-bound stream belongs to one of them.
-        stateless: Whether any process may make any batch.
-        limit: Batches per epoch over all ranks, where the user set a number.
-        max_skips: How many steps of this rank in a row may be skipped; the next one counts as
-            failed. None: any number.
+        window: Number of this rank's steps that may be in flight or waiting.
+        num_workers: Number of workers once all have started. A stream belongs to one of them.
+        stateless: True: any worker may make any batch. False: a worker makes the batches of its
+            own streams.
+        limit: Batches per epoch over all ranks; None: the user set no number.
+        max_skips: Number of steps of this rank in a row that may be skipped; the next failure is
+            raised. None: any number.
     """
 
     def __init__(
@@ -64,100 +65,103 @@ class Schedule:
         self.plan = plan
         self.window = window
         self.stateless = stateless
-        #: Where the last epoch was over that was taken to its end.
+        #: The end of the last epoch that was read to its end.
         self.ended: Position | None = None
-        #: Where the batch was that was taken last.
+        #: The position of the batch that was taken last.
         self.taken: Position | None = None
-        self._settled: Position | None = None
+        self._computed_for: Position | None = None
         self.limit = limit
         self.max_skips = max_skips
         self.position = self.start_of(0)
         self.outcomes: dict[BatchKey, Outcome] = {}
         self.in_flight: set[BatchKey] = set()
-        # Every stride-th stream is this rank's. Which ones, changes with the phase.
-        self._stride = gcd(plan.num_streams, plan.world_size)
+        # Every `_stream_stride`-th stream is this rank's. The first one depends on the phase.
+        self._stream_stride = gcd(plan.num_streams, plan.world_size)
         self._ends = StreamEnds(plan)
         self._num_workers = max(1, num_workers)
-        self._owners = StreamOwners(self._num_workers, self._stride)
-        #: In the order of their places. A dict, so that a batch is found without a search.
-        self._wanted: dict[BatchKey, None] = {}
+        self._owners = StreamOwners(self._num_workers, self._stream_stride)
+        #: In order. A dict, so that a batch is found without a search.
+        self._window_tasks: dict[BatchKey, None] = {}
 
     @property
     def busy_workers(self) -> int:
-        """How many workers can be kept busy."""
+        """The number of workers that can be kept busy."""
         if self.stateless:
             return self._num_workers
-        return min(self._num_workers, self.plan.num_streams // self._stride)
+        return min(self._num_workers, self.plan.num_streams // self._stream_stride)
 
     def start_of(self, epoch: int) -> Position:
         """Return this rank's first position in an epoch."""
         return Position(epoch, self.plan.rank, 0)
 
     def key_at(self, position: Position) -> BatchKey:
-        """Return the batch that position is about."""
+        """Return the key of the batch at a position."""
         return BatchKey(position.epoch, self.plan.made_at(position.step))
 
-    # --- what is to be made
+    # --- tasks
 
     def next_for(
         self, worker: int = 0, present: Collection[int] = (0,), is_idle: bool = True
     ) -> BatchKey | None:
-        """Return the first batch not yet begun that this worker is to make; None: there is none.
+        """Return the next task of a worker; None: it has none.
 
         Args:
             worker: Index of the worker.
-            present: Indices of the workers that are there.
-            is_idle: The worker has nothing to do. It may then take another worker's stream over.
+            present: Indices of the workers that are running.
+            is_idle: True: the worker has no task, so it may take over another worker's stream.
         """
-        for key in self._not_begun():
+        for key in self._open_tasks():
             if self.stateless or self._owners.of(self.plan.stream_of(key.step)) == worker:
                 return key
         if is_idle:
-            return self._to_take_over(worker, present)
+            return self._task_to_take_over(worker, present)
         return None
 
-    def _not_begun(self) -> Iterator[BatchKey]:
-        for key in self.wanted():
+    def _open_tasks(self) -> Iterator[BatchKey]:
+        """Yield the window's tasks that no worker has begun, in order."""
+        for key in self.window_tasks():
             if key not in self.in_flight and key not in self.outcomes:
                 yield key
 
-    def _to_take_over(self, worker: int, present: Collection[int]) -> BatchKey | None:
-        """Return the first batch of a stream that the worker is to take over, if there is one."""
+    def _task_to_take_over(self, worker: int, present: Collection[int]) -> BatchKey | None:
+        """Return the first open task whose stream the worker should take over, or None."""
         plan = self.plan
-        streams = range(self.position.step % self._stride, plan.num_streams, self._stride)
-        # A stream that is just being stepped forward would only be stepped forward twice.
-        in_flight = {plan.stream_of(key.step) for key in self.in_flight}
-        for key in self._not_begun():
+        first_stream = self.position.step % self._stream_stride
+        streams = range(first_stream, plan.num_streams, self._stream_stride)
+        # While a worker makes a batch of a stream, it fast-forwards its copy of that stream. A
+        # second worker would repeat that work.
+        busy_streams = {plan.stream_of(key.step) for key in self.in_flight}
+        for key in self._open_tasks():
             stream = plan.stream_of(key.step)
-            if stream in in_flight:
+            if stream in busy_streams:
                 continue
             if self._owners.may_take(worker, stream, present, streams):
                 return key
         return None
 
-    # --- what happens
+    # --- events
 
     def start(self, key: BatchKey, worker: int = 0) -> None:
-        """Note that a worker was given this batch to make: its stream is that worker's now."""
+        """Record that a worker was assigned this task, and owns its stream from now on."""
         self.in_flight.add(key)
         if not self.stateless:
             self._owners.move(self.plan.stream_of(key.step), worker)
 
-    def lose(self, key: BatchKey) -> None:
-        """Note that its worker is gone: it is to be made again."""
+    def requeue(self, key: BatchKey) -> None:
+        """Make a task open again because its worker is gone."""
         self.in_flight.discard(key)
 
     def finish(self, key: BatchKey, outcome: Outcome) -> None:
-        """Note what became of a batch. It is dropped if it is no longer wanted."""
+        """Record the outcome of a task. It is dropped if the window has moved past the task."""
         self.in_flight.discard(key)
-        if key in self.wanted():
+        if key in self.window_tasks():
             self.outcomes[key] = outcome
 
     def end_stream(self, key: BatchKey) -> None:
-        """Note that there is no such batch: its stream has ended.
+        """Record that there is no such batch because its stream has ended.
 
-        Several ranks must get the same number of batches, and each of them sees the ends of its
-        own streams alone. For them a batch that is missing has failed.
+        Several ranks must get the same number of batches, and each rank sees the ends of its own
+        streams only. With several ranks, a missing batch is therefore a failure.
         """
         if self.plan.world_size > 1:
             self.finish(key, Failed(self._ended_too_soon(key)))
@@ -165,17 +169,20 @@ class Schedule:
         self.in_flight.discard(key)
         if key.epoch >= self.position.epoch:
             self._ends.note(key)
-            self._settled = None
+            # After `note`: a window that was computed before it would contain the gap.
+            self._computed_for = None
 
     def _ended_too_soon(self, key: BatchKey) -> ValueError:
+        """Return the error for a batch that is missing although several ranks need it."""
         length = self.plan.num_steps
-        expected = "epochs were to have no end" if length is None else f"it was to have {length}"
+        expected = f"it was to have {length}"
+        if length is None:
+            expected = "epochs were to have no end"
         return ValueError(
-            f"the loader has no batch for step {key.step} of epoch {key.epoch}, but {expected}: "
-            "the "
-            f"{self.plan.world_size} ranks would not get the same number of batches. Pass as "
-            "batches_per_epoch=... a number that the loader gives in every epoch, counted over all "
-            "ranks"
+            f"the loader has no batch for step {key.step} of epoch {key.epoch}, but {expected}:"
+            f" the {self.plan.world_size} ranks would not get the same number of batches. Pass as"
+            " batches_per_epoch=... a number that the loader gives in every epoch, counted over"
+            " all ranks"
         )
 
     def take(self) -> TakeResult:
@@ -186,7 +193,7 @@ class Schedule:
         """
         start = self.position
         position, outcome = self.due()
-        taken = TakeResult(position, outcome, self._skipped_between(start, position))
+        result = TakeResult(position, outcome, self._skipped_between(start, position))
 
         # The position changes last and in one operation. An interrupt before that leaves this step
         # due, although its batch may have to be made again.
@@ -197,10 +204,10 @@ class Schedule:
             self.position = next_position
         elif isinstance(outcome, EpochEnd):
             self.ended = position
-            self.position = outcome.then
+            self.position = outcome.next_position
         elif position != start:
             self.position = position
-        return taken
+        return result
 
     def _skipped_between(self, start: Position, stop: Position) -> list[Skipped]:
         """Return the skipped outcomes of this rank's steps from `start` to before `stop`."""
@@ -212,26 +219,28 @@ class Schedule:
         return skipped
 
     def put_back(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
-        """Make due again what `take` took, or was about to take."""
+        """Make an outcome due again that `take` took, or was about to take."""
         if isinstance(outcome, Delivered):
             self.outcomes[self.key_at(position)] = outcome
+        # The position moves last, as in `take`: a position whose batch is missing would make the
+        # batch an open task, although it has just been made.
         if isinstance(outcome, (Delivered, EpochEnd)):
             self.position = position
 
     def forget_failures(self) -> None:
-        """Have what failed tried again."""
+        """Drop all failures, so that their tasks are open again."""
         failures = [key for key, outcome in self.outcomes.items() if isinstance(outcome, Failed)]
         for key in failures:
             del self.outcomes[key]
 
     def forget_all(self) -> None:
-        """Drop every outcome; what is in flight will be dropped as it arrives."""
+        """Drop every outcome. Tasks that are in flight are not open again until they end."""
         self.outcomes.clear()
 
-    # --- what is due
+    # --- the due batch
 
     def due(self) -> tuple[Position, Outcome | EpochEnd | None]:
-        """Return the next step that is no gap, and its outcome; None while it is not known."""
+        """Return the next position that is neither gap nor skipped, and its outcome if known."""
         position = self.position
         while True:
             end = self._end_at(position)
@@ -239,19 +248,19 @@ class Schedule:
                 return position, end
             key = self.key_at(position)
             if self._ends.is_gap(key):
-                position = self._behind_gap(position)
+                position = self._after_gap(position)
                 continue
             outcome = self.outcomes.get(key)
             if not isinstance(outcome, Skipped):
                 return position, outcome
-            skipped = position.skipped + 1
-            is_one_too_many = self.max_skips is not None and skipped > self.max_skips
+            num_skipped = position.skipped + 1
+            is_one_too_many = self.max_skips is not None and num_skipped > self.max_skips
             if is_one_too_many and outcome.error is not None:
                 return position, Failed(outcome.error)
-            position = self.after(position)._replace(skipped=skipped)
+            position = self.after(position)._replace(skipped=num_skipped)
 
     def after(self, position: Position) -> Position:
-        """Return the position behind a step that was handed out."""
+        """Return the position after a step that was handed out."""
         return Position(
             position.epoch,
             position.step + self.plan.world_size,
@@ -259,61 +268,67 @@ class Schedule:
             position.before,
         )
 
-    def _behind_gap(self, position: Position) -> Position:
+    def _after_gap(self, position: Position) -> Position:
         return position._replace(step=position.step + self.plan.world_size)
 
     def is_over(self, position: Position) -> bool:
-        """Return whether this rank has no more in that epoch, by numbers known beforehand."""
-        last = self.plan.end(self.plan.phase_of(position.step))
-        if last is not None and position.step >= last:
+        """Return whether this rank's epoch ends there by a number of steps known beforehand."""
+        end = self.plan.end(self.plan.phase_of(position.step))
+        if end is not None and position.step >= end:
             return True
         if self.limit is None:
             return False
-        # Of the batches that were left when there came to be as many ranks as now.
-        left = max(0, self.limit - position.before)
-        return position.taken >= self.plan.share_of(left)
+        # The number of ranks may have changed in this epoch: only the batches that were left then
+        # are shared among the ranks of today.
+        num_left = max(0, self.limit - position.before)
+        return position.taken >= self.plan.share_of(num_left)
+
+    def _streams_are_over(self, position: Position) -> bool:
+        """Return whether all streams are known to have ended before the position's step."""
+        end = self._ends.epochs_end(position.epoch)
+        return end is not None and position.step >= end
 
     def _end_at(self, position: Position) -> EpochEnd | None:
-        """Return the end of the position's epoch if it lies there."""
-        over = self.is_over(position)
-        if not over:
-            end = self._ends.epochs_end(position.epoch)
-            over = end is not None and position.step >= end
-        if not over:
-            return None
-        return EpochEnd(self.start_of(position.epoch + 1)._replace(skipped=position.skipped))
+        """Return the end of the position's epoch if the position has reached it, else None."""
+        if self.is_over(position) or self._streams_are_over(position):
+            next_start = self.start_of(position.epoch + 1)
+            return EpochEnd(next_start._replace(skipped=position.skipped))
+        return None
 
-    # --- what is wanted
+    # --- the window
 
-    def wanted(self) -> dict[BatchKey, None]:
-        """Return the batches of the next `window` steps, which must not be changed.
+    def window_tasks(self) -> dict[BatchKey, None]:
+        """Return the tasks of the next `window` steps, in order; the caller must not change them.
 
-        Epochs follow each other once their end is known.
+        The window extends into later epochs once the end of an epoch is known.
         """
         position = self.position
-        if self._settled is position:
-            return self._wanted
+        if self._computed_for is position:
+            return self._window_tasks
         self._ends.forget_before(position.epoch)
-        wanted = dict.fromkeys(self._upcoming())
-        self._wanted = wanted
-        for key in [key for key in self.outcomes if key not in wanted]:
+        tasks = dict.fromkeys(self._upcoming())
+        self._window_tasks = tasks
+        outdated = [key for key in self.outcomes if key not in tasks]
+        for key in outdated:
             self.outcomes.pop(key, None)
-        self._settled = position
-        return wanted
+        # Last: an interrupt before this line leaves the window outdated, and the next call computes
+        # it again and drops the rest of the outdated outcomes.
+        self._computed_for = position
+        return tasks
 
     def _upcoming(self) -> Iterator[BatchKey]:
-        """Yield as many batches as the window has room for, in the order of their places."""
+        """Yield the keys of the next `window` steps that are no gaps, in order."""
         position = self.position
         last_epoch = position.epoch + self.window
         num_upcoming = 0
         while num_upcoming < self.window and position.epoch <= last_epoch:
             end = self._end_at(position)
             if end is not None:
-                position = end.then
+                position = end.next_position
                 continue
             key = self.key_at(position)
             if self._ends.is_gap(key):
-                position = self._behind_gap(position)
+                position = self._after_gap(position)
                 continue
             yield key
             num_upcoming += 1

@@ -1,32 +1,47 @@
-"""How a run is: what its loop has waited for batches, what its processes have done."""
+"""Statistics of a run: how long its loop has waited for batches, what its processes have done."""
 
 from __future__ import annotations
 
 import logging
 import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from detaug.system.limits import usable_cores
 
 logger = logging.getLogger("detaug")
 
-#: A loop that waits for a larger share of an epoch's time is told so, if the epoch took so many
-#: seconds and batches.
-_WORTH_TELLING, _SHORTEST, _FEWEST = 0.05, 10.0, 10
+#: Share of an epoch's time. If a loop waits longer, the log says so.
+_WORTH_TELLING = 0.05
+#: Seconds. The waiting in shorter epochs is not logged.
+_SHORTEST = 10.0
+#: The waiting in epochs of fewer batches is not logged.
+_FEWEST = 10
 _NO_WORKERS = "the calling process (num_processes=0)"
+
+
+class _EpochStart(NamedTuple):
+    """The clock and the totals (seconds) when an epoch's first batch was asked for."""
+
+    clock: float
+    waited: float
+    worked: float
 
 
 @dataclass
 class RunStats:
-    """What is counted. The user's threads write `waited`, the engine's thread all else.
+    """Times and counts of a run.
+
+    The user's threads write `waited`, the engine's thread writes everything else.
 
     Attributes:
-        waited: seconds that the user's threads have waited for batches, but for the first one of
-            each engine.
-        worked: seconds that batches took, in all processes together.
-        restarts, retirements: processes that died, or exceeded their memory, and were replaced.
-        is_fresh: the engine has given no batch yet. The start of processes is no waiting, and not
-            of an epoch's time.
+        waited: Seconds that the user's threads have waited for batches, except for the first batch
+            of each engine.
+        worked: Seconds that batches took, summed over all processes.
+        restarts: Number of processes that died and were replaced.
+        retirements: Number of processes that exceeded their memory and were replaced.
+        is_fresh: True: the engine has not returned a batch yet. The start of its processes counts
+            neither as waiting nor as time of the epoch.
     """
 
     waited: float = 0.0
@@ -34,45 +49,61 @@ class RunStats:
     restarts: int = 0
     retirements: int = 0
     is_fresh: bool = True
-    _is_told: bool = False
-    _batches: int = 0  # of the epoch
-    _began: tuple[float, float, float] | None = (
-        None  # with the epoch's first batch: the clock, `waited`, `worked`
-    )
+    _is_reported: bool = False
+    _num_batches: int = 0
+    _epoch_start: _EpochStart | None = None
 
     def on_batch(self, asked: float) -> None:
-        """It was asked for then."""
+        """Count a batch that was just returned.
+
+        Args:
+            asked: When it was asked for, by `time.perf_counter`.
+        """
         now = time.perf_counter()
-        if self.is_fresh or self._began is None:
-            self._began, self._batches = (
-                (now if self.is_fresh else asked, self.waited, self.worked),
-                0,
-            )
+        if self.is_fresh:
+            self._start_epoch(now)
+        elif self._epoch_start is None:
+            self._start_epoch(asked)
         if not self.is_fresh:
             self.waited += now - asked
-        self._batches += 1
+        self._num_batches += 1
         self.is_fresh = False
 
+    def _start_epoch(self, clock: float) -> None:
+        self._epoch_start = _EpochStart(clock, self.waited, self.worked)
+        self._num_batches = 0
+
     def on_epoch_end(self, number: int, num_processes: int) -> None:
-        """The log says so if the loop waited: the first time it is a warning. `num_processes` can
-        make batches at a time.
+        """Log how long the loop waited in an epoch, if that was long: first as a warning.
+
+        Args:
+            number: The epoch.
+            num_processes: Number of batches that can be made at a time; 0: by the calling process.
         """
-        if self._began is None:
+        start = self._epoch_start
+        if start is None:
             return
-        (clock, waited, worked), self._began = self._began, None
-        seconds, waited = time.perf_counter() - clock, self.waited - waited
-        if seconds < _SHORTEST or self._batches < _FEWEST or waited <= _WORTH_TELLING * seconds:
+        self._epoch_start = None
+        seconds = time.perf_counter() - start.clock
+        waited = self.waited - start.waited
+        if seconds < _SHORTEST or self._num_batches < _FEWEST or waited <= _WORTH_TELLING * seconds:
             return
-        makers = (
-            f"{num_processes} worker{'s' * (num_processes > 1)}" if num_processes else _NO_WORKERS
-        )
-        busy = (self.worked - worked) / (seconds * max(1, num_processes))
+        busy = (self.worked - start.worked) / (seconds * max(1, num_processes))
+        level = logging.INFO if self._is_reported else logging.WARNING
         logger.log(
-            logging.INFO if self._is_told else logging.WARNING,
-            f"epoch {number}: the loop waited for data {100 * waited / seconds:.0f} % of its "
-            f"{seconds:.0f} s "
-            f"({self._batches / seconds:.3g} batches/s); batches are made by {makers}, busy "
-            f"{100 * busy:.0f} % of the time, "
-            f"on a machine with {usable_cores()} cores",
+            level,
+            f"epoch {number}: the loop waited for data {100 * waited / seconds:.0f} % of its"
+            f" {seconds:.0f} s ({self._num_batches / seconds:.3g} batches/s); batches are made by"
+            f" {_describe_makers(num_processes)}, busy {100 * busy:.0f} % of the time, on a machine"
+            f" with {usable_cores()} cores",
         )
-        self._is_told = True
+        self._is_reported = True
+
+
+def _describe_makers(num_processes: int) -> str:
+    """Return the number of workers in words."""
+    if not num_processes:
+        return _NO_WORKERS
+    if num_processes == 1:
+        return "1 worker"
+    return f"{num_processes} workers"

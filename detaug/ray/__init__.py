@@ -3,12 +3,12 @@
     from detaug import DeterministicAugmenter
     from detaug.ray import RayExecutor
 
-    DeterministicAugmenter(loader, transform, 2, seed=5, executor=RayExecutor(num_actors=16,
-    address="auto"))
+    executor = RayExecutor(num_actors=16, address="auto")
+    DeterministicAugmenter(loader, transform, 2, seed=5, executor=executor)
 
-`executor` connects and says how many actors there are and where; `engine` starts actors, replaces
-those that die, hands out batches and takes them in; `actors` is what runs on the nodes; `nodes`
-compares them with this one.
+`executor` connects to the cluster, and has the number and options of actors; `engine` starts
+actors, replaces those that die, assigns tasks and takes in batches; `actors` runs on the nodes;
+`nodes` compares a node with the driver's.
 """
 
 from detaug.ray.executor import RayExecutor

@@ -1,6 +1,4 @@
-"""What runs on the nodes: an actor with a pristine copy of the pipeline, which makes the batches it
-is asked for.
-"""
+"""The code that runs on the nodes: actors that make the batches which the driver requests."""
 
 from __future__ import annotations
 
@@ -14,7 +12,13 @@ import numpy as np
 from detaug.augmenter.warm_up import warm_up
 from detaug.engine.batch_maker import TaskResult, TaskRunner
 from detaug.engine.job import WorkerConfig
-from detaug.engine.recheck.requests import Answer, RecheckCandidate, Request, TraceRequest, answer
+from detaug.engine.recheck.requests import (
+    RecheckCandidate,
+    Request,
+    Response,
+    TraceRequest,
+    handle_request,
+)
 from detaug.objects.batch_pickling import Packed, pack, unpack
 from detaug.objects.frozen import Frozen, read_payload, write_payload
 from detaug.pipeline.copying.large_arrays import MOST_BYTES
@@ -25,92 +29,117 @@ from detaug.ray.nodes import NodeReport
 from detaug.seeding.generators import preserved_global_rngs
 from detaug.system.shared_memory import Bytes
 
-#: Buffers from this size (bytes) on are used where they lie.
+#: Bytes. Larger buffers are used in the object store, smaller ones are copied.
 _MAPPED = 65_536
 
 
 class Reply(NamedTuple):
-    """What an actor answers. Of `made` the contents are `Packed`: Ray writes the buffers into its
-    object store as they are.
+    """An actor's reply to a task.
+
+    Attributes:
+        result: The result. Its contents are `Packed`: Ray writes the buffers into its object store
+            without a copy of its own.
+        candidate: The batch, if it may be made a second time, or None.
+        seconds: How long the task took.
+        logs: Messages that the user should see, with their levels.
     """
 
-    made: TaskResult
-    check: RecheckCandidate | None  # where it may be made a second time
+    result: TaskResult
+    candidate: RecheckCandidate | None
     seconds: float
-    logs: tuple[tuple[str, int], ...]  # texts, and their levels
+    logs: tuple[tuple[str, int], ...]
 
     def batch(self) -> Any:
-        """It put together, where its buffers lie."""
-        packed: Packed = self.made.contents
+        """Return the batch, whose large arrays view the object store."""
+        packed: Packed = self.result.contents
         return unpack(packed.pickled, map(_writable, packed.buffers))
 
 
 def _writable(buffer: Bytes) -> Bytes:
-    """The same bytes, to be written to. Ray maps its store for writing and marks arrays read-only,
-    for others may read them; nobody else reads an answer.
+    """Return the same bytes as a writable array.
+
+    Ray maps its object store writable, but marks arrays as read-only because other processes may
+    read them. No other process reads a reply.
     """
     if buffer.nbytes < _MAPPED:
         return buffer.copy()
-    room = (ctypes.c_ubyte * buffer.nbytes).from_address(buffer.ctypes.data)
-    room.owner = buffer  # type: ignore[attr-defined]  # which keeps the memory
-    writable: Bytes = np.frombuffer(room, np.uint8)  # type: ignore[call-overload]
+    memory = (ctypes.c_ubyte * buffer.nbytes).from_address(buffer.ctypes.data)
+    # The array below keeps `memory` alive, and this attribute the object in the store.
+    memory.owner = buffer  # type: ignore[attr-defined]
+    writable: Bytes = np.frombuffer(memory, np.uint8)  # type: ignore[call-overload]
     return writable
 
 
 class BatchMaker:
-    """An actor, with an index from 0 as `place`. Its methods run one after the other, in one
-    thread. Arrays of the pipeline that is `shipped` lie in the store, where others read them as
-    well.
+    """An actor, with a pristine copy of the pipeline. A single thread runs its methods.
+
+    Args:
+        shipped: The pipeline, whose arrays are in the object store, where other actors read them as
+            well; and the configuration.
+        worker_index: The actor's index, from 0.
     """
 
-    def __init__(self, shipped: tuple[Frozen, WorkerConfig], place: int) -> None:
+    def __init__(self, shipped: tuple[Frozen, WorkerConfig], worker_index: int) -> None:
         frozen, job = shipped
-        if frozen.nbytes <= MOST_BYTES:  # larger arrays stay where they are, read-only
+        # Larger arrays stay in the object store, read-only.
+        if frozen.nbytes <= MOST_BYTES:
             frozen, job = read_payload(write_payload(frozen, job))
         self._job: WorkerConfig = job
         self._logs: list[tuple[str, int]] = []
         job.settings.keep()
-        self._pristine = pristine = Pipeline.thaw(frozen)
+        self._pristine = Pipeline.thaw(frozen)
+        # A node that has no compiled kernels compiles them now.
         with preserved_global_rngs():
-            warm_up(
-                pristine.transform, pristine.source.loader
-            )  # a node that has no compiled kernels makes them now
-        self._maker = TaskRunner(pristine, job, self._log)
-        self._maker.producer.worker = place, job.num_workers
-        self._second: Producer | None = None
-        self._written: Any = (
-            None  # a batch that Ray writes when `make` has returned: its objects may own the memory
-        )
-        self._check: RecheckCandidate | None = None  # of the batch that was made last
+            warm_up(self._pristine.transform, self._pristine.source.loader)
+        self._task_runner = TaskRunner(self._pristine, job, self._log)
+        self._task_runner.producer.worker = (worker_index, job.num_workers)
+        self._check_producer: Producer | None = None
+        #: The batch of the last reply, in a list. Ray writes its buffers after `make` has returned,
+        #: and the batch's objects may own their memory.
+        self._batch_owner: list[Any] | None = None
+        self._candidate: RecheckCandidate | None = None
 
     def report(self) -> NodeReport:
-        """Where it runs."""
+        """Return the report on this process and its node."""
         return NodeReport.here()
 
     def make(self, epoch: int, step: int, state: LoaderState | None) -> Reply:
-        """Make a batch. `state`: of its stream's loader, from which the batch is near."""
-        began = time.perf_counter()
-        self._written = self._check = None
-        made = self._maker.make(BatchKey(epoch, step), state, self._carry)
-        logs, self._logs[:] = tuple(self._logs), []
-        return Reply(made, self._check, time.perf_counter() - began, logs)
+        """Make a batch.
 
-    def answer(self, request: Request) -> tuple[Answer, float]:
-        """What the run-time check asks for, and the seconds it took; mostly from a pristine copy."""
-        began = time.perf_counter()
+        Args:
+            epoch: The batch's epoch.
+            step: The batch's step.
+            state: A state of its stream's loader shortly before it; None: none is needed.
+        """
+        start = time.perf_counter()
+        self._batch_owner = None
+        self._candidate = None
+        result = self._task_runner.run(BatchKey(epoch, step), state, self._send)
+        logs = tuple(self._logs)
+        self._logs.clear()
+        return Reply(result, self._candidate, time.perf_counter() - start, logs)
+
+    def answer(self, request: Request) -> tuple[Response, float]:
+        """Return the response to a request of the run-time check, and the seconds that it took."""
+        start = time.perf_counter()
         self._job.settings.renew()
-        producer = self._maker.producer
-        if not isinstance(request, TraceRequest) or request.fresh:
-            if self._second is None:
-                self._second = Producer(
-                    self._pristine, self._job.branch, self._log, self._job.guard
-                )
-            producer = self._second
-        return answer(producer, request), time.perf_counter() - began
+        response = handle_request(self._producer_for(request), request)
+        return response, time.perf_counter() - start
+
+    def _producer_for(self, request: Request) -> Producer:
+        """Return the producer of this actor's batches for their trace, else one for checks."""
+        if isinstance(request, TraceRequest) and not request.fresh:
+            return self._task_runner.producer
+        if self._check_producer is None:
+            job = self._job
+            self._check_producer = Producer(self._pristine, job.branch, self._log, job.guard)
+        return self._check_producer
 
     def _log(self, text: str, level: int = logging.WARNING, /) -> None:
         self._logs.append((text, level))
 
-    def _carry(self, whole: list[Any], check: RecheckCandidate | None) -> Packed:
-        self._written, self._check = whole, check
-        return pack(whole[0])
+    def _send(self, owner: list[Any], candidate: RecheckCandidate | None) -> Packed:
+        """Pack a batch; see `detaug.engine.batch_maker.Send`."""
+        self._batch_owner = owner
+        self._candidate = candidate
+        return pack(owner[0])

@@ -1,4 +1,4 @@
-"""What two nodes must have in common to make the same bytes, and what may differ with a warning."""
+"""The differences between nodes: those that are errors, and those that are warnings."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 #: Libraries whose arithmetic makes the bytes of a batch, and Ray, which refuses other versions of
 #: itself and of Python.
 _LIBRARIES = ("ray", "numpy", "scipy", "torch", "numba", "batchgenerators", "batchgeneratorsv2")
-#: The widest vector instructions of each architecture say it all.
-_TELLING = ("AVX512_SKX", "AVX512F", "AVX2", "FMA3", "SVE", "ASIMD")
+#: The vector instructions that are compared; the widest ones imply the others.
+_VECTORS = ("AVX512_SKX", "AVX512F", "AVX2", "FMA3", "SVE", "ASIMD")
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,12 @@ class NodeReport:
     """An actor's process and its node.
 
     Attributes:
-        name: the node's host name and address, for messages.
+        node_id: Ray's id of the node.
+        name: The node's host name and address, for messages.
+        pid: The process id.
         detaug: (version, seed scheme, numerics version).
-        facts: of libraries their versions, and the processor: the architecture and the vector
-            instructions that NumPy chooses its code by.
+        facts: The versions of libraries; and the processor, which is the architecture and the
+            vector instructions by which NumPy chooses its code.
     """
 
     node_id: str
@@ -38,46 +40,53 @@ class NodeReport:
 
     @staticmethod
     def here() -> NodeReport:
-        """That of this process, which is connected to the cluster."""
+        """Return the report on this process, which is connected to the cluster."""
         address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-        vectors = [name for name in _TELLING if name in (numpy_features() or ())]
         return NodeReport(
-            ray.get_runtime_context().get_node_id(),
-            f"{socket.gethostname()} ({address})",
-            os.getpid(),
-            (__version__, SEED_SCHEME, NUMERICS),
-            {
-                "Python": platform.python_version(),
-                **{name: found for name in _LIBRARIES if (found := version_of(name))},
-                "processor": " ".join([platform.machine(), *vectors]),
-            },
+            node_id=ray.get_runtime_context().get_node_id(),
+            name=f"{socket.gethostname()} ({address})",
+            pid=os.getpid(),
+            detaug=(__version__, SEED_SCHEME, NUMERICS),
+            facts=_facts(),
         )
 
 
-def why_unusable(node: NodeReport, ours: NodeReport) -> str:
-    """Why a node's batches would be other ones; empty: they would not."""
-    if node.detaug[1:] != ours.detaug[1:]:
-        return (
-            f"node {node.name} has detaug {node.detaug[0]} (seed scheme {node.detaug[1]}, numerics "
-            f"{node.detaug[2]}), this "
-            f"process {ours.detaug[0]} ({ours.detaug[1]}, {ours.detaug[2]}): their batches differ. "
-            "Install the same version"
-        )
-    return ""
+def _facts() -> dict[str, str]:
+    """Return the `NodeReport.facts` of this process."""
+    facts = {"Python": platform.python_version()}
+    for library in _LIBRARIES:
+        version = version_of(library)
+        if version:
+            facts[library] = version
+    features = numpy_features() or ()
+    vectors = [name for name in _VECTORS if name in features]
+    facts["processor"] = " ".join([platform.machine(), *vectors])
+    return facts
 
 
-def remark(node: NodeReport, ours: NodeReport) -> str:
-    """What may change bytes on a node; empty: nothing may."""
-    differing = [
-        f"{name} {node.facts.get(name, 'none')} (here {here})"
-        for name, here in ours.facts.items()
-        if node.facts.get(name) != here
-    ]
+def why_unusable(node: NodeReport, driver: NodeReport) -> str:
+    """Return why a node's batches would differ from the driver's; empty: they would not."""
+    if node.detaug[1:] == driver.detaug[1:]:
+        return ""
+    version, scheme, numerics = node.detaug
+    driver_version, driver_scheme, driver_numerics = driver.detaug
     return (
-        f"node {node.name} differs: {', '.join(differing)}. detaug's own transforms give the same "
-        "bytes; NumPy, SciPy and torch "
-        "choose their code by version and processor, so that what loaders and other libraries' "
-        "transforms compute may differ"
-        if differing
-        else ""
+        f"node {node.name} has detaug {version} (seed scheme {scheme}, numerics {numerics}), this"
+        f" process {driver_version} ({driver_scheme}, {driver_numerics}): their batches differ."
+        " Install the same version"
+    )
+
+
+def remark(node: NodeReport, driver: NodeReport) -> str:
+    """Return a warning that bytes of a node's batches may differ; empty: they do not."""
+    differing = []
+    for name, driver_value in driver.facts.items():
+        if node.facts.get(name) != driver_value:
+            differing.append(f"{name} {node.facts.get(name, 'none')} (here {driver_value})")
+    if not differing:
+        return ""
+    return (
+        f"node {node.name} differs: {', '.join(differing)}. detaug's own transforms give the same"
+        " bytes; NumPy, SciPy and torch choose their code by version and processor, so that what"
+        " loaders and other libraries' transforms compute may differ"
     )

@@ -1,11 +1,12 @@
-"""Worker processes on this machine: the parent's side of them, and what runs in them.
+"""Worker processes on this machine: the parent's side of them, and the code that runs in them.
 
-the parent      coordinator   one thread: gives tasks, takes batches in, has a dead worker's batch
-made again
-                pool          starts the helper, the workers and the checker, and replaces those
-                that die; tells the coordinator handles       one worker, one helper, as the parent
-                knows them; workers that do not answer
-other processes helper        forks workers
-                worker        makes batches
-both            messages      what they say to each other
+| process | module | task |
+|---|---|---|
+| parent | coordinator | One thread: assigns tasks, takes in batches, requeues tasks. |
+| parent | pool | Starts helper, workers and checker, and replaces those that die. |
+| parent | handles | One worker, one helper, as the parent knows them. |
+| parent | stall_watch | Finds workers that do not respond. |
+| helper | helper | Starts workers. |
+| worker | worker | Makes batches. |
+| all | messages | The messages between them. |
 """

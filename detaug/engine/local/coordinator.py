@@ -1,11 +1,10 @@
-"""The parent's side of the process engine: one thread that starts workers, hands out tasks and
-takes in batches.
+"""The parent's side of the process engine: one thread assigns tasks and takes in batches.
 
-The user's threads do no more than `PrefetchingEngine` has them do. The coordinator's thread alone
-touches workers, channels and slots. Its `Pool` starts and replaces the processes, and returns to
-the coordinator what becomes of their tasks.
+The user's threads run the code of `PrefetchingEngine` only. The coordinator's thread alone uses
+workers, channels and slots. Its `Pool` starts and replaces the processes, and tells the coordinator
+what happens to their tasks.
 
-No lock is shared with another process, so no signal that ends a worker can leave one locked.
+No lock is shared with another process, so a signal that ends a worker cannot leave one locked.
 """
 
 from __future__ import annotations
@@ -36,23 +35,25 @@ logger = logging.getLogger("detaug")
 
 @dataclass(frozen=True)
 class LocalProcesses:
-    """``executor=LocalProcesses(...)``: ``num_processes`` workers of this machine. Nothing here
-    changes a byte of a batch.
+    """``executor=LocalProcesses(...)``: ``num_processes`` workers of this machine.
+
+    No argument changes a byte of a batch.
 
     Args:
-        start_method: "fork", "spawn" or "forkserver". None: what `multiprocessing.set_start_method`
-            was told before this call, else fork on Linux, spawn elsewhere.
-        max_restarts: raise `WorkerDied` after one batch has ended this many workers in a row.
-        stall_timeout: kill a worker that has been making the same batch for this many seconds;
-            another worker makes the batch. A worker that has been starting for as long, and for a
-            minute, is killed as well; the third one in a
-            row is an error. None: never, but the log mentions it.
-        max_worker_memory: replace a worker whose private memory (bytes, without shared batches and
+        start_method: "fork", "spawn" or "forkserver". None: the method that the program has passed
+            to `multiprocessing.set_start_method` before, else "fork" on Linux and "spawn" on other
+            systems.
+        max_restarts: Raise `WorkerDied` after one batch has ended this many workers in a row.
+        stall_timeout: Kill a worker that has been making the same batch for this many seconds;
+            another worker makes the batch. A worker that has been starting for as long, and for at
+            least a minute, is killed as well; the third one in a row is an error. None: never, but
+            the log mentions it.
+        max_worker_memory: Replace a worker whose private memory (bytes, without shared batches and
             files) exceeds this after a batch. Up to 256 MiB of it is freed memory that is kept for
             the next batch. None: no limit.
 
     Raises:
-        TypeError, ValueError: an argument cannot be right; the message says what is allowed.
+        TypeError, ValueError: An argument is invalid; the message says what is allowed.
     """
 
     start_method: str | None = None
@@ -68,31 +69,36 @@ class LocalProcesses:
 
     @property
     def travels(self) -> bool:
-        """See `detaug.engine.executor.Executor`; so with the following."""
+        """True for all start methods but "fork". Implements `Executor.travels`."""
         return self.start_method != "fork"
 
     def num_workers(self, num_processes: int) -> int:
+        """Return `num_processes`. Implements `Executor.num_workers`."""
         if not num_processes:
             raise ValueError(
-                f"num_processes=0 makes every batch in this process, so executor={self} has no "
-                "effect: leave executor out, "
-                "or pass num_processes=1 or more"
+                f"num_processes=0 makes every batch in this process, so executor={self} has no"
+                " effect: leave executor out, or pass num_processes=1 or more"
             )
         refuse_workers(f"num_processes={num_processes}")
         return num_processes
 
     def start(self, work: EngineContext) -> Coordinator:
-        return Coordinator(
-            replace(work, job=replace(work.job, max_memory=self.max_worker_memory)), self
-        )
+        """Return a running engine. Implements `Executor.start`."""
+        job = replace(work.job, max_memory=self.max_worker_memory)
+        return Coordinator(replace(work, job=job), self)
 
 
-#: Seconds for which nobody takes over the streams of a worker that is starting.
+#: Seconds for which no other worker takes over the streams of a worker that is starting.
 _START_SECONDS = 3.0
 
 
 class Coordinator(PrefetchingEngine):
-    """Workers for one pipeline, and their batches in order. See `detaug.engine.executor.Engine`."""
+    """The engine with worker processes of this machine.
+
+    Args:
+        work: The batches to make.
+        settings: The user's executor.
+    """
 
     def __init__(self, work: EngineContext, settings: LocalProcesses) -> None:
         super().__init__(work, settings.max_restarts)
@@ -100,22 +106,20 @@ class Coordinator(PrefetchingEngine):
         self._memory_kills = MemoryKills()
         self._pool: Pool
         try:
-            self._checking = Recheck(
-                work.checks, self, HashOrder(work.pipeline, work.job, work.checks)
-            )
-            self._pool = Pool(
-                work, str(settings.start_method), settings.stall_timeout, self, self._checking
-            )
+            hash_order = HashOrder(work.pipeline, work.job, work.checks)
+            self._recheck = Recheck(work.checks, self, hash_order)
+            start_method = str(settings.start_method)
+            self._pool = Pool(work, start_method, settings.stall_timeout, self, self._recheck)
             self._begin("detaug-coordinator")
         except Exception as error:
             if isinstance(error, OSError) and not isinstance(error, LimitReached):
                 raise explained(error, "the workers cannot be started") from error
-            if advice := advice_for(error):
+            advice = advice_for(error)
+            if advice:
                 raise RuntimeError(f"the workers cannot be started: {error}. {advice}") from error
             raise
 
-    # --- the user's thread
-    # ---------------------------------------------------------------------------------------
+    # --- implements `PrefetchingEngine`
 
     def _wake(self) -> None:
         self._pool.wake()
@@ -126,99 +130,122 @@ class Coordinator(PrefetchingEngine):
     def _stop_workers(self) -> None:
         self._pool.stop()
 
-    # --- the coordinator's thread
-    # ----------------------------------------------------------------------------------
-
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
         self._assign()
-        self._checking.advance()
-        # Last of all: the interpreter's lock, which the user's thread then wants, is let go in
-        # `wait`.
-        self._tell_what_is_due()
+        self._recheck.advance()
+        # Directly before `wait`, which releases the interpreter's lock: the user's thread that is
+        # woken here needs that lock.
+        self._wake_user_if_due()
         self._pool.wait()
 
-    # --- what happens to the processes, as the pool tells
+    # --- implements `WorkerEvents`
 
     def on_retired(self, worker: Worker, private: int) -> None:
-        """It is gone through no fault of its tasks. `private`: the bytes of memory for which it
-        retired; 0: it did not.
+        """Requeue the tasks of a worker that is gone through no fault of theirs.
+
+        Args:
+            worker: The worker.
+            private: Bytes of private memory because of which it retired; 0: it did not retire.
         """
         limit = self._settings.max_worker_memory
         if private and limit is not None:
             self._work.health.retirements += 1
             text = (
-                f"uses {private / 2**20:.0f} MiB of private memory (max_worker_memory is "
-                f"{limit / 2**20:.0f} MiB)"
+                f"uses {private / 2**20:.0f} MiB of private memory (max_worker_memory is"
+                f" {limit / 2**20:.0f} MiB)"
             )
             logger.info("%s %s and retires; another takes its place", worker.name, text)
-        self._leave(worker)
-        self._lose([*worker.tasks])
+        self._forget_worker(worker)
+        self._requeue(list(worker.tasks))
 
     def on_crashed(self, worker: Worker, exitcode: int, peak: int) -> None:
-        """It ended while it made a batch, or between two. `peak`: the most memory it had, in bytes;
-        0: not known.
+        """Requeue the tasks of a worker that ended; the first may have ended it.
+
+        Args:
+            worker: The worker.
+            exitcode: Negative for a signal.
+            peak: The most memory that it had, in bytes; 0: unknown.
         """
         self._work.health.restarts += 1
         tasks = list(worker.tasks)
-        self._leave(worker)
+        self._forget_worker(worker)
         if not tasks:
-            moment = "between batches" if worker.ready else "while it started"
-            known = f" ({worker.leaving})" if worker.leaving else ""
-            logger.warning(
-                "%s ended with %s %s%s; starting another",
-                worker.name,
-                signal_name(exitcode),
-                moment,
-                known,
-            )
+            _log_crash_without_task(worker, exitcode)
             return
-        if exitcode == -signal.SIGKILL and not worker.leaving:
-            worker.leaving = self._memory_kills.what_happened()
-        # Its answers have all been taken in: the one that waits behind the first has not been
-        # looked at.
-        self._blame(tasks.pop(0), worker.name, worker.leaving, exitcode, peak)
-        self._lose(tasks)
+        if exitcode == -signal.SIGKILL and not worker.kill_reason:
+            worker.kill_reason = self._memory_kills.what_happened()
+        # All its results have been taken in, so it was running the first of these tasks. It has not
+        # begun the second.
+        self._on_task_crashed(tasks.pop(0), worker.name, worker.kill_reason, exitcode, peak)
+        self._requeue(tasks)
 
-    def _leave(self, worker: Worker) -> None:
-        """The worker will not answer again."""
-        self._checking.lost(worker.number)
+    def _forget_worker(self, worker: Worker) -> None:
+        """Close a worker that sends no more messages."""
+        self._recheck.on_worker_gone(worker.worker_id)
         worker.close()
 
-    # --- batches
+    def on_result(self, worker: Worker, result: TaskResult, descriptor: int | None) -> None:
+        """Take in the result of a worker's first task.
+
+        Args:
+            worker: The worker.
+            result: The result.
+            descriptor: Of the new slot that has the batch; None: the slot is known.
+        """
+        # Before `finish_task`, which restarts the clock.
+        seconds = time.monotonic() - worker.task_started_at
+        slots = worker.slots
+        open_batch = partial(slots.open, result.contents, descriptor)
+        get_mark = partial(slots.mark_delivered, result.contents)
+        key = worker.finish_task()
+        self._take_result(key, result, seconds, f"in {worker.name}", open_batch, get_mark)
+
+    # --- tasks
 
     def _assign(self) -> None:
+        """Assign open tasks to the workers that have room for them."""
         if self._fatal is not None:
             return
-        living = [worker for worker in self._pool.workers.values() if not worker.left]
-        workers = [worker for worker in living if worker.ready]
+        connected = [worker for worker in self._pool.workers.values() if not worker.disconnected_at]
+        workers = [worker for worker in connected if worker.ready]
         now = time.monotonic()
         starting = []
-        for worker in living:
-            if not worker.ready and now - worker.since < _START_SECONDS:
+        for worker in connected:
+            if not worker.ready and now - worker.task_started_at < _START_SECONDS:
                 starting.append(worker.index)
         with self._lock:
-            given = list(assign_tasks(self._schedule, workers, starting))
-        for worker, key in given:
-            # If it is gone, the helper will say that it ended, and others get the batch.
+            assignments = list(assign_tasks(self._schedule, workers, starting))
+        for worker, key in assignments:
+            # If the worker is gone, the helper will report its end, and its tasks are requeued.
             with contextlib.suppress(ChannelClosed):
                 worker.assign(key, self._state_for(worker.stream_positions, key))
 
-    def on_result(self, worker: Worker, made: TaskResult, descriptor: int | None) -> None:
-        """The answer to one of its tasks has come, with a descriptor if it lies in a new slot."""
-        seconds, slots, contents = time.monotonic() - worker.since, worker.slots, made.contents
-        batch, to_user = (
-            partial(slots.open, contents, descriptor),
-            partial(slots.mark_delivered, contents),
-        )
-        self._take(worker.answered(), made, seconds, f"in {worker.name}", batch, to_user)
+    # --- implements `RecheckTransport`
 
-    # --- the run-time check, see `detaug.engine.recheck.rechecker.Asks`
-
-    def ask(self, request: Request, worker: int, another: bool) -> bool:
-        """See there."""
-        asked = self._pool.checker() if another else self._pool.workers.get(worker)
-        if asked is None or not asked.ready:
+    def send_request(self, request: Request, worker_id: int, *, to_checker: bool) -> bool:
+        """Send a request of the recheck to a worker, or to the checker."""
+        if to_checker:
+            recipient = self._pool.checker()
+        else:
+            recipient = self._pool.workers.get(worker_id)
+        if recipient is None or not recipient.ready:
             return False
-        with contextlib.suppress(ChannelClosed):  # the helper will say that it ended
-            asked.channel.send(request)
+        # If the process is gone, the helper will report its end, and the check is cancelled.
+        with contextlib.suppress(ChannelClosed):
+            recipient.channel.send(request)
         return True
+
+
+def _log_crash_without_task(worker: Worker, exitcode: int) -> None:
+    """Log that a worker ended which had no task."""
+    moment = "between batches" if worker.ready else "while it started"
+    reason = ""
+    if worker.kill_reason:
+        reason = f" ({worker.kill_reason})"
+    logger.warning(
+        "%s ended with %s %s%s; starting another",
+        worker.name,
+        signal_name(exitcode),
+        moment,
+        reason,
+    )

@@ -8,13 +8,15 @@ import time
 import warnings
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 
 from detaug.engine.job import WorkerConfig
 from detaug.engine.local import messages
 from detaug.engine.local.helper import main_forked
 from detaug.engine.local.slots import ParentSlots
-from detaug.engine.local.worker import work
+from detaug.engine.local.worker import run_worker
 from detaug.objects.frozen import write_payload
+from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline
@@ -23,90 +25,118 @@ from detaug.system.import_lock import no_imports_elsewhere
 from detaug.system.interpreters import InterpreterOptions, code_of
 from detaug.system.processes import kill, run_and_exit, signals_held_back, wait_for_end
 
-#: How long (seconds) the helper may take to kill and reap the workers before it is killed itself.
+#: Seconds that the helper may take to kill and reap the workers before it is killed itself.
 _QUIT_SECONDS = 2.0
 
 
 @dataclass
 class Worker:
-    """One worker process, alive or starting. Times are those of the monotonic clock, in seconds, 0
-    for never.
+    """A worker process, running or starting.
+
+    Times are those of the monotonic clock, in seconds; 0: never.
+
+    Attributes:
+        worker_id: Id of the worker, never used twice in an engine.
+        index: Index of the worker, 0 ... num_processes - 1. A worker that replaces it has the same
+            index, and thereby its streams.
+        channel: The parent's end of the channel to it.
+        slots: Its slots.
+        pid: Its process id; 0: not known yet.
+        ready: True: it has set itself up. False: it is starting.
+        tasks: Its tasks without a result, in the order in which it makes them.
+        task_started_at: When the first of its tasks was begun, or it was started itself.
+        warned_after: Seconds of its task after which the last warning was logged.
+        disconnected_at: When its channel was found closed, or it was killed.
+        killed_at: When the helper was told to kill it.
+        kill_reason: Why it was killed; empty: it was not, as far as is known.
+        stream_positions: Stream → the (epoch, turn) that its copy of the stream gives next.
     """
 
-    number: int  # never used twice
-    index: int  # which of the num_processes places it fills; streams belong to a place
+    worker_id: int
+    index: int
     channel: Channel
     slots: ParentSlots
     pid: int = 0
-    ready: bool = False  # it has set itself up
-    #: The batches whose answers have not come, in the order of their making.
+    ready: bool = False
     tasks: deque[BatchKey] = field(default_factory=deque)
-    since: float = field(
-        default_factory=time.monotonic
-    )  # when the batch it is making was begun, or itself was started
-    warned: float = 0.0  # elapsed seconds at the last warning
-    left: float = 0.0  # when its channel was found closed, or it was killed
-    killed: float = 0.0  # when the helper was told to kill it
-    leaving: str = ""  # why it was killed
-    #: Of each stream that it has a copy of, the (epoch, turn) that the copy gives next.
+    task_started_at: float = field(default_factory=time.monotonic)
+    warned_after: float = 0.0
+    disconnected_at: float = 0.0
+    killed_at: float = 0.0
+    kill_reason: str = ""
     stream_positions: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """For messages."""
-        return f"worker {self.number}{f' (pid {self.pid})' if self.pid else ''}"
+        """The worker's name in messages."""
+        if not self.pid:
+            return f"worker {self.worker_id}"
+        return f"worker {self.worker_id} (pid {self.pid})"
 
     @property
     def is_busy(self) -> bool:
-        """Whether it is starting or making a batch."""
+        """True: it is starting or making a batch. False: it waits for a task."""
         return bool(self.tasks) or not self.ready
 
     def assign(self, key: BatchKey, state: LoaderState | None) -> None:
-        """Have it make a batch, from a state of the loader.
+        """Send a task to the worker.
+
+        Args:
+            key: The batch to make.
+            state: A state of its stream's loader shortly before it; None: none is needed.
 
         Raises:
-            ChannelClosed: It is gone; the batch is among its tasks nevertheless.
+            ChannelClosed: The worker is gone; the batch is among its tasks nevertheless.
         """
         if not self.tasks:
-            self.since, self.warned = time.monotonic(), 0.0
-        # Ahead of the message: if the worker is gone, what it was to make is found among its tasks
-        # and made by another. At most two tasks are under way, so the socket has room: a worker
-        # that is stopped does not hold up this thread.
+            self._restart_clock()
+        # Before the message: if the worker is gone, the task is found among its tasks and requeued.
         self.tasks.append(key)
-        self.channel.send(messages.Make(*key, *self.slots.take_returned(), state, self.index))
+        released, dropped = self.slots.collect_returned()
+        # A worker has at most two tasks, so the socket has room: a stopped worker does not block
+        # this thread.
+        self.channel.send(messages.Make(*key, released, dropped, state, self.index))
 
-    def answered(self) -> BatchKey:
-        """Return its first task, whose answer has come."""
-        self.since, self.warned = time.monotonic(), 0.0
+    def finish_task(self) -> BatchKey:
+        """Remove and return its first task, whose result has arrived."""
+        self._restart_clock()
         return self.tasks.popleft()
 
+    def _restart_clock(self) -> None:
+        self.task_started_at = time.monotonic()
+        self.warned_after = 0.0
+
     def close(self) -> None:
-        """Give its channel and its free slots back."""
+        """Close its channel and release its free slots."""
         self.channel.close()
         self.slots.close()
 
 
 @dataclass
 class Helper:
-    """The helper process, and the channel to it, which is closed once it is dead."""
+    """The helper process, and the channel to it, which is closed once the process is dead."""
 
     pid: int
     control: Channel
 
-    def start_worker(self, number: int) -> Channel:
-        """Ask for a new worker; returns the parent's end of its channel."""
-        ours, theirs = Channel.pair()
+    def start_worker(self, worker_id: int) -> Channel:
+        """Request a new worker, and return the parent's end of its channel.
+
+        Raises:
+            ChannelClosed: The helper is gone.
+        """
+        parent_end, worker_end = Channel.pair()
         try:
-            self.control.send(messages.Start(number), theirs.fileno())
+            self.control.send(messages.Start(worker_id), worker_end.fileno())
         except ChannelClosed:
-            ours.close()
+            parent_end.close()
             raise
         finally:
-            theirs.close()
-        return ours
+            worker_end.close()
+        return parent_end
 
     def stop(self) -> None:
-        """End it and its workers, and reap it."""
+        """End the helper and its workers, and reap the helper."""
         with contextlib.suppress(ChannelClosed):
             self.control.send(messages.Quit())
         self.control.close()
@@ -116,39 +146,46 @@ class Helper:
 
 
 def fork_helper(pipeline: Pipeline, job: WorkerConfig) -> Helper:
-    """Start the helper for "fork"."""
-    ours, theirs = Channel.pair()
+    """Start the helper for the start method "fork"."""
+    parent_end, helper_end = Channel.pair()
     parent = os.getpid()
+
+    def run_helper() -> None:
+        parent_end.close()
+        # In the helper, once: its workers inherit it.
+        inherited = (pipeline.pristine, job)
+
+        def load() -> tuple[PipelineSnapshot, WorkerConfig]:
+            return inherited
+
+        main_forked(helper_end, parent, partial(run_worker, load=load))
+
     with warnings.catch_warnings():
-        # Python 3.12+ warns of threads at a fork. The helper runs none of the parent's threads'
-        # code and takes none of its locks; batchgenerators' augmenters fork at the same place.
+        # Python 3.12+ warns of threads at a fork. The helper does not run code of the parent's
+        # threads and acquires none of their locks; batchgenerators' augmenters fork at the same
+        # place.
         warnings.simplefilter("ignore", DeprecationWarning)
         with no_imports_elsewhere(), signals_held_back():
             pid = os.fork()
             if pid == 0:
-
-                def live() -> None:
-                    ours.close()
-                    inherited = pipeline.pristine, job
-                    main_forked(theirs, parent, lambda channel: work(channel, lambda: inherited))
-
-                run_and_exit(live)
-    theirs.close()
-    return Helper(pid, ours)
+                run_and_exit(run_helper)
+    helper_end.close()
+    return Helper(pid, parent_end)
 
 
 def execute_helper(
-    method: str, pipeline: Pipeline, job: WorkerConfig, surrounding: InterpreterOptions
+    method: str, pipeline: Pipeline, job: WorkerConfig, options: InterpreterOptions
 ) -> Helper:
-    """Start the helper for "forkserver" or "spawn"."""
-    ours, theirs = Channel.pair()
+    """Start the helper for the start methods "forkserver" and "spawn"."""
+    parent_end, helper_end = Channel.pair()
     payload = write_payload(pipeline.freeze(), job)
-    code = code_of("detaug.engine.local.helper", theirs.fileno(), payload, os.getpid(), method)
+    code = code_of("detaug.engine.local.helper", helper_end.fileno(), payload, os.getpid(), method)
     try:
         with no_imports_elsewhere(), signals_held_back():
-            process = surrounding.start(code, (theirs.fileno(), payload))
+            process = options.start(code, (helper_end.fileno(), payload))
     finally:
-        theirs.close()
+        helper_end.close()
         os.close(payload)
-    process.returncode = 0  # `stop` reaps it; its destructor is not to wait
-    return Helper(process.pid, ours)
+    # `Helper.stop` reaps the process. Without a return code Popen's destructor would wait for it.
+    process.returncode = 0
+    return Helper(process.pid, parent_end)

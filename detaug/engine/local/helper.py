@@ -1,14 +1,14 @@
-"""The helper process from which every worker is started: single-threaded, as pristine as when the
-augmenter started.
+"""The helper process, from which every worker is started.
 
-It forks workers (start method "fork": it is itself a fork of the parent, made early; "forkserver":
-a fresh interpreter) or executes new interpreters ("spawn"). A worker that is started later, after
-another died, so never inherits the parent's later state, its threads or its CUDA context. It also
-reaps workers and says how they ended. When the parent is gone, however it went, the helper leaves;
-and the kernel kills the workers with it.
+It has a single thread, and the state that the parent had when the augmenter started. It forks
+workers (start method "fork": it is itself an early fork of the parent; "forkserver": it is a fresh
+interpreter) or executes new interpreters ("spawn"). A worker that is started later, because another
+died, therefore never inherits the parent's later state, its threads or its CUDA context. The helper
+also reaps workers and reports how they ended. When the parent is gone, for whatever reason, the
+helper exits, and the kernel kills the workers with it.
 
-What a dead worker's loader had started (a pool, a program) becomes the helper's child, and is
-killed.
+Processes that a dead worker's loader had started (a pool, a program) become the helper's children,
+and are killed.
 
 Standard library and psutil only: a helper for "spawn" starts in milliseconds.
 """
@@ -21,6 +21,8 @@ import select
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 from detaug.engine.local import messages
 from detaug.system.channel import Channel, ChannelClosed
@@ -40,19 +42,38 @@ from detaug.system.processes import (
     wait_for_end,
 )
 
-#: Called with the helper's own channel and the worker's end of its channel: starts the worker,
-#: returns its pid.
+#: Starts a worker and returns its pid. Its arguments are the helper's own channel, and the
+#: descriptor of the worker's end of its channel.
 Launcher = Callable[[Channel, int], int]
 
-_POLL_SECONDS = 0.2  # only where there are no pidfds
+#: Seconds between two looks at processes that have no pidfd.
+_POLL_SECONDS = 0.2
+#: Seconds in which killed workers have to end before the helper exits.
+_END_SECONDS = 2.0
+
+
+class _Worker(NamedTuple):
+    """A worker as the helper knows it; without a `pidfd` where the system has none."""
+
+    worker_id: int
+    pidfd: int | None
 
 
 class _Helper:
+    """The loop of the helper process.
+
+    Args:
+        control: The channel to the parent.
+        parent: The parent's pid.
+        launch: Starts a worker.
+    """
+
     def __init__(self, control: Channel, parent: int, launch: Launcher) -> None:
         self._control = control
         self._parent = parent
         self._launch = launch
-        self._workers: dict[int, tuple[int, int | None]] = {}  # pid → number, pidfd
+        #: By pid.
+        self._workers: dict[int, _Worker] = {}
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
         self._parent_pidfd = open_pidfd(parent)
@@ -60,67 +81,85 @@ class _Helper:
             self._poll.register(self._parent_pidfd, select.POLLIN)
 
     def run(self) -> None:
-        """Until told to quit, or until the parent is gone."""
+        """Handle the parent's messages until it sends `Quit` or is gone; then end the workers."""
         adopt_orphans()
         try:
             while True:
-                blocking = None not in (
-                    self._parent_pidfd,
-                    *(pidfd for _, pidfd in self._workers.values()),
-                )
-                events = self._poll.poll(None if blocking else _POLL_SECONDS * 1000)
+                events = self._poll.poll(self._poll_timeout())
                 if self._parent_is_gone(events):
                     return
-                # Ahead of the parent's wishes: SIGKILL goes only to a pid that is still its
-                # worker's, for the kernel gives no pid to another process before it is reaped.
+                # Before the parent's messages: SIGKILL then goes only to a pid that is still its
+                # worker's, because the kernel does not use a pid again before it is reaped.
                 self._reap()
-                # One at a time: a worker started meanwhile would inherit the descriptors that came
-                # with the others. But all of them: what has been read from the socket ends no
-                # `poll`.
-                while arrived := self._control.receive_ready(1):
-                    message, descriptor = arrived[0]
-                    match message:
-                        case messages.Quit():
-                            return
-                        case messages.Kill(number):
-                            for pid in [
-                                pid
-                                for pid, (of_number, _) in self._workers.items()
-                                if of_number == number
-                            ]:
-                                kill(pid)
-                        case messages.Start(number):
-                            self._start(number, descriptor)
+                if not self._handle_messages():
+                    return
         except ChannelClosed:
             pass
         finally:
             self._end_workers()
 
+    def _poll_timeout(self) -> float | None:
+        """Return the milliseconds to wait for events; None: any time, as all ends are events."""
+        pidfds = [worker.pidfd for worker in self._workers.values()]
+        if self._parent_pidfd is None or None in pidfds:
+            return _POLL_SECONDS * 1000
+        return None
+
+    def _handle_messages(self) -> bool:
+        """Handle the messages that have arrived; False: the parent wants the helper to quit."""
+        # One at a time: a worker that is started would inherit the descriptors that came with the
+        # later messages. But all of them: `poll` does not return for messages that the channel has
+        # read from its socket already.
+        while True:
+            arrived = self._control.receive_ready(1)
+            if not arrived:
+                return True
+            message, descriptor = arrived[0]
+            match message:
+                case messages.Quit():
+                    return False
+                case messages.Kill(worker_id):
+                    self._kill(worker_id)
+                case messages.Start(worker_id):
+                    self._start(worker_id, descriptor)
+
+    def _kill(self, worker_id: int) -> None:
+        for pid, worker in self._workers.items():
+            if worker.worker_id == worker_id:
+                kill(pid)
+
     def _parent_is_gone(self, events: list[tuple[int, int]]) -> bool:
         if self._parent_pidfd is not None:
-            return any(number == self._parent_pidfd for number, _ in events)
+            return any(descriptor == self._parent_pidfd for descriptor, _ in events)
         return os.getppid() != self._parent
 
-    def _start(self, number: int, descriptor: int | None) -> None:
+    def _start(self, worker_id: int, descriptor: int | None) -> None:
+        """Start a worker, and tell the parent if that fails.
+
+        Args:
+            worker_id: The worker's id.
+            descriptor: The worker's end of its channel, closed here; None: this process had no
+                number left for it.
+        """
         try:
             if descriptor is None:
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             pid = self._launch(self._control, descriptor)
         except OSError as error:
-            self._control.send(
-                messages.CannotStart(number, str(explained(error, "a worker could not be started")))
-            )
+            reason = str(explained(error, "a worker could not be started"))
+            self._control.send(messages.CannotStart(worker_id, reason))
             return
         finally:
             if descriptor is not None:
                 os.close(descriptor)
         pidfd = open_pidfd(pid)
-        self._workers[pid] = number, pidfd
+        self._workers[pid] = _Worker(worker_id, pidfd)
         if pidfd is not None:
             self._poll.register(pidfd, select.POLLIN)
 
     def _reap(self) -> None:
-        ended_workers = False
+        """Reap the processes that have ended, and tell the parent of the workers among them."""
+        has_lost_workers = False
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -128,30 +167,34 @@ class _Helper:
                 break
             if pid == 0:
                 break
+            # An orphan that a worker has left.
             if pid not in self._workers:
-                continue  # an orphan of a worker's
-            number, pidfd = self._workers.pop(pid)
-            if pidfd is not None:
-                self._poll.unregister(pidfd)
-                os.close(pidfd)
+                continue
+            worker = self._workers.pop(pid)
+            if worker.pidfd is not None:
+                self._poll.unregister(worker.pidfd)
+                os.close(worker.pidfd)
+            # ru_maxrss is in bytes on macOS, in KiB on Linux.
             unit = 1 if sys.platform == "darwin" else 1024
             exitcode = os.waitstatus_to_exitcode(status)
-            self._control.send(messages.Exited(number, exitcode, usage.ru_maxrss * unit))
-            ended_workers = True
-        if ended_workers:
+            peak = usage.ru_maxrss * unit
+            self._control.send(messages.Exited(worker.worker_id, exitcode, peak))
+            has_lost_workers = True
+        if has_lost_workers:
             kill_orphans(set(self._workers))
 
     def _end_workers(self) -> None:
+        """Kill and reap all workers, and the processes that they have started."""
         for pid in self._workers:
             kill(pid)
-        deadline = time.monotonic() + 2.0
+        deadline = time.monotonic() + _END_SECONDS
         for pid in self._workers:
             wait_for_end(pid, deadline - time.monotonic())
         kill_orphans(set(self._workers))
 
 
 def forking_launcher(work: Callable[[Channel], None]) -> Launcher:
-    """A launcher that forks this process; the worker runs ``work(its channel)``."""
+    """Return a launcher that forks this process; the worker then calls ``work(its channel)``."""
 
     def launch(control: Channel, descriptor: int) -> int:
         helper = os.getpid()
@@ -159,54 +202,73 @@ def forking_launcher(work: Callable[[Channel], None]) -> Launcher:
             pid = os.fork()
             if pid == 0:
 
-                def live() -> None:
+                def run() -> None:
                     die_with(helper)
-                    leave_signals_to_the_parent()  # forking put the defaults back
+                    # Again: forking has restored the default handlers.
+                    leave_signals_to_the_parent()
                     control.close()
                     work(Channel.from_descriptor(descriptor))
 
-                run_and_exit(live)
+                run_and_exit(run)
         return pid
 
     return launch
 
 
 def executing_launcher(payload: int) -> Launcher:
-    """A launcher that executes a new interpreter, which reads what to do from the descriptor
-    `payload`.
+    """Return a launcher that executes a new interpreter.
+
+    Args:
+        payload: Descriptor from which the interpreter reads the pipeline and its configuration.
     """
-    surrounding = (
-        InterpreterOptions.here()
-    )  # this process was started with it, and changes nothing about it
+    # This process has the options of the parent, and does not change them.
+    options = InterpreterOptions.here()
 
     def launch(_: Channel, descriptor: int) -> int:
         code = code_of("detaug.engine.local.worker", descriptor, payload, os.getpid())
         with signals_held_back():
-            process = surrounding.start(code, (descriptor, payload))
-        process.returncode = 0  # reaped by the helper's own wait; its destructor need not care
+            process = options.start(code, (descriptor, payload))
+        # `_reap` reaps the process. Without a return code Popen's destructor would wait for it.
+        process.returncode = 0
         return process.pid
 
     return launch
 
 
 def main(control_descriptor: int, payload: int, parent: int, method: str) -> None:
-    """A fresh interpreter as helper, for "forkserver" and "spawn"."""
+    """Run the helper in a fresh interpreter, for the start methods "forkserver" and "spawn".
+
+    Args:
+        control_descriptor: Of the channel to the parent.
+        payload: Descriptor from which workers read the pipeline and their configuration.
+        parent: The parent's pid.
+        method: The start method.
+    """
     leave_signals_to_the_parent()
     control = Channel.from_descriptor(control_descriptor)
     if method == "spawn":
         _Helper(control, parent, executing_launcher(payload)).run()
         return
-    from detaug.engine.local import worker  # numpy and torch, once for all workers
+    # Imports numpy and torch, once for all workers.
+    from detaug.engine.local import worker
     from detaug.system.threads import keep_one_thread
 
     keep_one_thread()
 
-    launch = forking_launcher(lambda channel: worker.work(channel, lambda: worker.thawed(payload)))
-    _Helper(control, parent, launch).run()
+    def work(channel: Channel) -> None:
+        worker.run_worker(channel, partial(worker.thawed, payload))
+
+    _Helper(control, parent, forking_launcher(work)).run()
 
 
 def main_forked(control: Channel, parent: int, work: Callable[[Channel], None]) -> None:
-    """A fork of the parent as helper, for "fork"."""
+    """Run the helper in a fork of the parent, for the start method "fork".
+
+    Args:
+        control: The channel to the parent.
+        parent: The parent's pid.
+        work: Runs a worker; its argument is the worker's channel.
+    """
     leave_signals_to_the_parent()
     continue_importing()
     renew_standard_streams()
@@ -215,6 +277,6 @@ def main_forked(control: Channel, parent: int, work: Callable[[Channel], None]) 
     from detaug.system.process_settings import be_ready_to_fork
 
     be_ready_to_fork()
-    # Collections would touch (and so copy) every inherited object's memory.
+    # A garbage collection would write to every inherited object, and so copy its memory.
     gc.freeze()
     _Helper(control, parent, forking_launcher(work)).run()

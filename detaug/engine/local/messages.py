@@ -5,7 +5,7 @@
 | parent → helper | Start, Kill, Quit |
 | helper → parent | Exited, CannotStart |
 | parent → worker | Make; RecheckRequest, TraceRequest (`detaug.engine.recheck.requests`) |
-| worker → parent | Ready, Broken, Log, Retiring; RecheckCandidate; Checked |
+| worker → parent | Ready, Broken, Log, Retiring; RecheckCandidate; RecheckReply |
 
 For each Make a worker also sends a TaskResult (`detaug.engine.batch_maker`), in the order of the
 Makes, with the descriptor of the batch's slot if that is new.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from detaug.engine.batch_maker import TaskResult
     from detaug.engine.errors_from_workers import ErrorRecord
-    from detaug.engine.recheck.requests import Answer, RecheckCandidate
+    from detaug.engine.recheck.requests import RecheckCandidate, Response
     from detaug.pipeline.loader_states import LoaderState
 
 
@@ -30,28 +30,34 @@ if TYPE_CHECKING:
 
 
 class Quit(NamedTuple):
-    """End."""
+    """A request to end the workers and itself."""
 
 
 class Start(NamedTuple):
-    """Start a worker; with the worker's end of its channel."""
+    """A request to start a worker; sent with the descriptor of the worker's end of its channel."""
 
-    number: int
+    worker_id: int
 
 
 class Kill(NamedTuple):
-    """Kill a worker."""
+    """A request to kill a worker."""
 
-    number: int
+    worker_id: int
 
 
 # --- from the helper
 
 
 class Exited(NamedTuple):
-    """A worker has ended. `peak`: the most memory it had, in bytes."""
+    """A worker has ended.
 
-    number: int
+    Attributes:
+        worker_id: The worker.
+        exitcode: Negative for a signal.
+        peak: The most memory that it had, in bytes.
+    """
+
+    worker_id: int
     exitcode: int
     peak: int
 
@@ -59,66 +65,73 @@ class Exited(NamedTuple):
 class CannotStart(NamedTuple):
     """A worker could not be started."""
 
-    number: int
-    why: str
+    worker_id: int
+    reason: str
 
 
 # --- to a worker
 
 
 class Make(NamedTuple):
-    """Make a batch.
+    """A request to make a batch.
 
     Attributes:
-        given_back, dropped: slots to be filled again, and slots that are not needed any more.
-        state: of its stream's loader, from which the batch is near.
-        place: which of the workers it is, 0 ... num_processes-1.
+        epoch: The batch's epoch.
+        step: The batch's step.
+        released: Ids of slots that may be filled again.
+        dropped: Ids of slots that are not needed any more.
+        state: A state of its stream's loader shortly before the batch; None: none is needed.
+        worker_index: The worker's index, 0 ... num_processes - 1; -1: it is the checker.
     """
 
     epoch: int
     step: int
-    given_back: Sequence[int]
+    released: Sequence[int]
     dropped: Sequence[int]
     state: LoaderState | None
-    place: int
+    worker_index: int
 
 
 # --- from a worker
 
 
 class Ready(NamedTuple):
-    """It has set itself up."""
+    """The worker has set itself up."""
 
     pid: int
 
 
 class Broken(NamedTuple):
-    """It could not."""
+    """The worker could not set itself up."""
 
     record: ErrorRecord
 
 
 class Log(NamedTuple):
-    """Something that the user should know."""
+    """A message that the user should see."""
 
     text: str
     level: int
 
 
 class Retiring(NamedTuple):
-    """It has that many bytes of private memory, and makes nothing more."""
+    """The worker exceeds its limit of memory, and makes no more batches.
+
+    Attributes:
+        private: Its private memory, in bytes.
+    """
 
     private: int
 
 
-class Checked(NamedTuple):
-    """The answer to `MakeAgain` or `Explain`, and the seconds that it took."""
+class RecheckReply(NamedTuple):
+    """The response to a `RecheckRequest` or `TraceRequest`, and the seconds that it took."""
 
-    answer: Answer
+    response: Response
     seconds: float
 
 
 if TYPE_CHECKING:
     FromWorker: TypeAlias = (
-        Ready | Broken | Log | Retiring | RecheckCandidate | Checked | TaskResult
+        Ready | Broken | Log | Retiring | RecheckCandidate | RecheckReply | TaskResult
     )

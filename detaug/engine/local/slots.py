@@ -1,17 +1,17 @@
 """Slots: reusable blocks of shared memory that each carry one batch from a worker to the parent.
 
-A slot is made and filled by one worker; the parent maps it once and hands out arrays that view it.
-When the last of them is garbage-collected the slot's number comes back to the parent, which tells
-the worker with its next task.
+A slot is created and filled by one worker. The parent maps it once and returns arrays that view it.
+When the last of these arrays is garbage-collected, the slot's id returns to the parent, which sends
+it to the worker with its next task.
 
-In a slot lie the arrays that the loader made there itself (`WorkerSlots.take`), the pickle, and
-copies of the batch's other buffers.
+A slot contains the arrays that the loader created there itself (`WorkerSlots.allocate`), the pickle
+of the batch, and copies of the batch's other buffers.
 
-Forks: a process that the user forks sees the arrays that the user holds. So a slot that is out with
-the user at that moment is never used again, and all others are not inherited: neither can they
-change under the child, nor does the child keep their memory. A batch that another thread takes
-between the hook and the fork counts as out. Where a loader or a transform forks, the child sees the
-batch that is being made, which then travels in another slot.
+Forks: a process that the user forks sees the arrays that the user holds. A slot that is out with
+the user at that moment is therefore never used again, and all other slots are not inherited: they
+cannot change under the child, and the child does not keep their memory. A batch that another thread
+takes between the hook and the fork counts as out. If a loader or a transform forks, the child sees
+the batch that is being made, which is then sent in another slot.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,19 +38,20 @@ from detaug.system.shared_memory import (
     pack_offsets,
 )
 
-#: Arrays up to this size (bytes) that are also a small part of their batch are copied out of its
-#: slot, so that whoever keeps one (a label, a case's name) does not keep the whole slot.
+#: Bytes. Smaller arrays that are also a small part of their batch are copied out of its slot, so
+#: that a user who keeps one (a label, a case's name) does not keep the whole slot.
 _COPIED_OUT = 65_536
+#: An array is a small part of its batch if it is no larger than the batch divided by this.
 _SMALL_PART = 16
 
 
 class SlotContents(NamedTuple):
-    """What a worker says of a batch that it wrote.
+    """A worker's message about a batch that it has written.
 
     Attributes:
-        slot: unique in its worker.
-        parts: (offset, bytes) of the pickle and of each buffer.
-        replaced: slots that the worker gave up meanwhile.
+        slot: Id of the slot, unique in its worker.
+        parts: (offset, size) in bytes, of the pickle and of each buffer.
+        replaced: Ids of slots that the worker has dropped meanwhile.
     """
 
     slot: int
@@ -59,142 +60,173 @@ class SlotContents(NamedTuple):
 
 
 class WorkerSlots:
-    """A worker's side: makes slots, fills the free ones, and gives one up for each larger one that
-    has to be made.
+    """The worker's side of its slots.
+
+    It creates slots, fills those that are free, and drops one for each larger one that it needs.
     """
 
     def __init__(self) -> None:
-        self._owner = os.getpid()
+        self._owner_pid = os.getpid()
         self._slots: dict[int, _Slot] = {}
         self._free: list[_Slot] = []
-        self._made = 0
-        self._given_up: list[int] = []  # which the parent has yet to hear
+        self._num_created = 0
+        #: Ids of dropped slots that the parent has not been told of.
+        self._dropped: list[int] = []
+        #: The slot of the batch that is being made; None: no memory was asked for.
         self._filling: _Slot | None = None
-        self._size = 0  # of the batch that was written last
+        #: Bytes of the batch that was written last.
+        self._last_size = 0
         _workers.add(self)
 
-    def give_back(self, numbers: Sequence[int]) -> None:
-        """The parent holds no array of these any more."""
-        self._free += [self._slots[number] for number in numbers]
+    def release(self, slot_ids: Sequence[int]) -> None:
+        """Make slots free, of which the parent holds no array any more."""
+        for slot_id in slot_ids:
+            self._free.append(self._slots[slot_id])
 
-    def drop(self, numbers: Sequence[int]) -> None:
-        """The parent has unmapped these; they are not needed."""
-        for number in numbers:
-            del self._slots[number]
+    def drop(self, slot_ids: Sequence[int]) -> None:
+        """Drop slots that the parent has unmapped and does not need any more."""
+        for slot_id in slot_ids:
+            del self._slots[slot_id]
 
-    def take(self, size: int) -> Bytes | None:
-        """So many bytes of the slot in which the batch that is being made will travel, if that has
-        room.
-        """
-        if os.getpid() != self._owner:
-            return None  # a fork, which does not inherit slots
+    def allocate(self, size: int) -> Bytes | None:
+        """Return `size` bytes of the slot of the batch that is being made; None: it has no room."""
+        # A fork does not inherit slots.
+        if os.getpid() != self._owner_pid:
+            return None
         if self._filling is None:
             try:
-                self._filling = self._slot_for(max(size, self._size))
-            except OSError:  # `write` tries again, and tells
+                self._filling = self._slot_for(max(size, self._last_size))
+            except OSError:
+                # `write` tries again, and raises.
                 return None
             self._filling.begin()
-        return self._filling.take(size)
+        return self._filling.allocate(size)
 
-    def abandon(self) -> None:
-        """The batch that was being made is not written: nobody wants it, or it failed."""
-        filling, self._filling = self._filling, None
+    def discard(self) -> None:
+        """Free the slot of a batch that is not written, because it failed or nobody wants it."""
+        filling = self._filling
+        self._filling = None
         if filling is None:
             return
         filling.memory = None
-        if filling.is_held:  # it is its holder's
-            self._give_up(filling)
+        if filling.is_held:
+            # Whoever holds an array of it may go on writing to it.
+            self._drop(filling)
         else:
             self._free.append(filling)
 
-    def write(self, packed: Packed, whole: list[Any]) -> tuple[SlotContents, int | None]:
-        """Write a batch into a slot: what of it lies there already stays where it is. Returns what
-        the parent is told, and the descriptor to be sent (and closed) if the slot is a new one.
-        `whole`: a list with the batch itself, emptied here; nothing else may hold the batch, or it
-        looks as if the loader had kept its arrays.
+    def mark_forked(self) -> None:
+        """Mark the batch that is being made as seen by a fork, so that its slot never changes."""
+        filling = self._filling
+        if filling is not None:
+            filling.forked = True
+            filling.mapping.inherit()
+
+    def write(self, packed: Packed, owner: list[Any]) -> tuple[SlotContents, int | None]:
+        """Write a batch into a slot; arrays that were created in the slot stay where they are.
+
+        Args:
+            packed: The batch's pickle and buffers; the buffers are released here.
+            owner: A one-element list with the batch itself, emptied here. Nothing else may hold the
+                batch: memory that is still viewed afterwards is treated as the loader's.
+
+        Returns:
+            The message to the parent, and the descriptor to send (and close) if the slot is new.
         """
-        slot = self._filling
         contents: list[Bytes] = [np.frombuffer(packed.pickled, dtype=np.uint8), *packed.buffers]
         packed.buffers.clear()
-        there: list[int | None] = [None] * len(contents)
+        placed: list[int | None] = [None] * len(contents)
         used = 0
+        slot = self._filling
         if slot is not None:
             slot.memory = None
-            there = [slot.offset_of(content) for content in contents]
-            used = slot.used if any(offset is not None for offset in there) else 0
-            # The loader's own arrays are known by what still holds them once the batch is gone, and
-            # its memory with it.
-            contents = [
-                content.copy() if offset is None else slot.bytes(offset, content.nbytes)
-                for content, offset in zip(contents, there, strict=True)
-            ]
-            whole.clear()
+            placed = [slot.offset_of(content) for content in contents]
+            if any(offset is not None for offset in placed):
+                used = slot.used
+            # In this order: once `owner` has dropped the batch, nothing in this frame refers to it,
+            # so `is_held` sees the loader's references only. A loop in this frame would keep the
+            # last array alive in its variable.
+            contents = _without_the_batch(slot, contents, placed)
+            owner.clear()
+
         sizes = [content.nbytes for content in contents]
-        offsets, self._size = pack_offsets(sizes, there, used)
-        if slot is not None and (slot.is_held or self._size > slot.mapping.size):
-            slot, there = None, [None] * len(contents)
+        offsets, self._last_size = pack_offsets(sizes, placed, used)
+        if slot is not None and (slot.is_held or self._last_size > slot.mapping.size):
+            slot = None
         if slot is None:
+            placed = [None] * len(contents)
             offsets, size = pack_offsets(sizes)
             slot = self._slot_for(size)
-        for content, offset, place in zip(contents, offsets, there, strict=True):
-            if place is None:
-                np.copyto(slot.bytes(offset, content.nbytes), content)
+        _copy_unplaced(slot, contents, offsets, placed)
+
         if slot is self._filling:
             self._filling = None
-        else:  # not before its contents are copied: it might have been the slot they go to
-            self.abandon()
-        parts, replaced = tuple(zip(offsets, sizes, strict=True)), tuple(self._given_up)
-        self._given_up.clear()
-        descriptor, slot.descriptor = slot.descriptor, None
-        return SlotContents(slot.number, parts, replaced), descriptor
+        else:
+            # Only now: the contents may have been copied from the slot that is freed here, and
+            # `_slot_for` must not have returned that slot.
+            self.discard()
+        parts = tuple(zip(offsets, sizes, strict=True))
+        replaced = tuple(self._dropped)
+        self._dropped.clear()
+        descriptor = slot.descriptor
+        slot.descriptor = None
+        return SlotContents(slot.slot_id, parts, replaced), descriptor
 
-    def _give_up(self, slot: _Slot) -> None:
-        del self._slots[slot.number]
+    def _drop(self, slot: _Slot) -> None:
+        """Drop a slot, and tell the parent with the next batch if it knows the slot."""
+        del self._slots[slot.slot_id]
         if slot.descriptor is None:
-            self._given_up.append(slot.number)
+            self._dropped.append(slot.slot_id)
         else:
             os.close(slot.descriptor)
 
     def _slot_for(self, size: int) -> _Slot:
-        if (
-            self._free
-        ):  # the smallest that fits; else the smallest of all makes room for a larger one
-            found = min(
+        """Return a slot of at least `size` bytes: a free one or a new one."""
+        # The smallest free one that is large enough; else the smallest free one makes room for the
+        # new one.
+        if self._free:
+            slot = min(
                 self._free,
-                key=lambda slot: (slot.mapping.size < size, slot.mapping.size, slot.number),
+                key=lambda free: (free.mapping.size < size, free.mapping.size, free.slot_id),
             )
-            self._free.remove(found)
-            if found.mapping.size >= size:
-                return found
-            self._give_up(found)
-        self._made += 1
-        slot = self._slots[self._made] = _Slot(self._made, size)
+            self._free.remove(slot)
+            if slot.mapping.size >= size:
+                return slot
+            self._drop(slot)
+        self._num_created += 1
+        slot = _Slot(self._num_created, size)
+        self._slots[slot.slot_id] = slot
         return slot
 
 
 class _Slot:
-    """A worker's slot. While a batch is made in it, `used` bytes from its beginning are given out."""
+    """A worker's slot. While a batch is made in it, its first `used` bytes are allocated."""
 
-    memory: Bytes | None  # which `take` gives out: whatever was given out keeps it
-    _given_out: weakref.ref[Bytes]
-    _placed: list[tuple[int, int]]
-    used: int
-    forked: bool  # meanwhile: a process that the loader or the transform forked may see it
-
-    def __init__(self, number: int, size: int) -> None:
-        self.number = number
-        #: Until the parent has heard of the slot.
+    def __init__(self, slot_id: int, size: int) -> None:
+        self.slot_id = slot_id
+        #: None once it was sent to the parent.
         self.descriptor: int | None
         self.descriptor, self.mapping = create(capacity_for(size), reserved=size, inherited=False)
+        #: The memory that `allocate` returns parts of. Each part keeps this array alive.
+        self.memory: Bytes | None = None
+        #: Bytes.
+        self.used = 0
+        #: True: a process that the loader or the transform has forked may see the batch.
+        self.forked = False
+        self._allocated: weakref.ref[Bytes] | None = None
+        #: (start, end) of the buffers that `offset_of` has located.
+        self._located: list[tuple[int, int]] = []
 
     def begin(self) -> None:
-        """A batch is made in it."""
+        """Prepare the slot for a batch that is made in it."""
         self.memory = self.mapping.bytes()
-        self._given_out = weakref.ref(self.memory)
-        self.used, self.forked, self._placed = 0, False, []
+        self._allocated = weakref.ref(self.memory)
+        self.used = 0
+        self.forked = False
+        self._located = []
 
-    def take(self, size: int) -> Bytes | None:
-        """The next bytes, where there are so many."""
+    def allocate(self, size: int) -> Bytes | None:
+        """Return the next `size` bytes, or None if there are fewer."""
         offset = aligned(self.used)
         if self.memory is None or offset + size > self.mapping.size:
             return None
@@ -202,81 +234,123 @@ class _Slot:
         return self.memory[offset : offset + size]
 
     def bytes(self, offset: int, size: int) -> Bytes:
-        """A part of it, which holds nothing that was given out."""
+        """Return a part of the slot, by an array that does not keep `memory` alive."""
         return self.mapping.bytes()[offset : offset + size]
 
     def offset_of(self, buffer: Bytes) -> int | None:
-        """Where a buffer lies, if it lies here and shares no byte with those that were asked for
-        before: in the batch that is handed out, arrays do not write into each other.
+        """Return the offset of a buffer that was allocated here; None: it was not.
+
+        None as well if it overlaps with a buffer that was located before: in the batch that the
+        user gets, no array writes into another.
         """
         offset: int = buffer.__array_interface__["data"][0] - self.mapping.address
         end = offset + buffer.nbytes
-        if (
-            offset < 0
-            or end > self.used
-            or any(offset < other[1] and other[0] < end for other in self._placed)
-        ):
+        if offset < 0 or end > self.used:
             return None
-        self._placed.append((offset, end))
+        for other_offset, other_end in self._located:
+            if offset < other_end and other_offset < end:
+                return None
+        self._located.append((offset, end))
         return offset
 
     @property
     def is_held(self) -> bool:
-        """Whether anything still views what was given out."""
-        return self.forked or self._given_out() is not None
+        """True: something still views memory that was allocated here. False: nothing does."""
+        if self.forked:
+            return True
+        return self._allocated is not None and self._allocated() is not None
+
+
+def _without_the_batch(slot: _Slot, contents: list[Bytes], placed: list[int | None]) -> list[Bytes]:
+    """Return the same bytes, as views of the slot, or as copies if they are elsewhere."""
+    detached = []
+    for content, offset in zip(contents, placed, strict=True):
+        if offset is None:
+            detached.append(content.copy())
+        else:
+            detached.append(slot.bytes(offset, content.nbytes))
+    return detached
+
+
+def _copy_unplaced(
+    slot: _Slot, contents: list[Bytes], offsets: Sequence[int], placed: list[int | None]
+) -> None:
+    """Copy the contents that are not in the slot already to their offsets."""
+    for content, offset, placed_at in zip(contents, offsets, placed, strict=True):
+        if placed_at is None:
+            np.copyto(slot.bytes(offset, content.nbytes), content)
 
 
 class ParentSlots:
-    """The parent's side of one worker's slots, of which the worker may `keep` some, free or being
-    filled; what comes back beyond that is dropped. To make one costs as much as to fill it several
-    times: workers that get ahead keep what they need.
+    """The parent's side of one worker's slots.
+
+    Creating a slot takes several times as long as filling it, so slots are used again, and workers
+    that get ahead of others keep the slots that they need.
+
+    Args:
+        keep: Number of slots that the worker may keep, free or being filled. A slot that returns
+            when it has more is dropped.
     """
 
     def __init__(self, keep: int) -> None:
         self._mappings: dict[int, MappedBlock] = {}
         self._keep = keep
-        # Views end in whatever thread collects garbage. The end of one is appended here by C code
-        # alone: no lock is taken, and an interrupt (Ctrl-C) finds no line of Python in which it
-        # would be lost with the slot.
+        # Views end in whatever thread collects garbage. Only C code appends the end of a view here:
+        # no lock is acquired, and there is no line of Python in which an interrupt (Ctrl-C) would
+        # be lost, and the slot with it.
         self._returned: deque[_HandedOut] = deque()
         self._out: dict[int, _HandedOut] = {}
-        self._lost: list[int] = []
+        #: Ids of slots that could not be mapped.
+        self._unmapped: list[int] = []
         _parents[id(self)] = self
 
     def open(self, contents: SlotContents, descriptor: int | None) -> Any:
-        """The batch in that slot, which comes with its descriptor if it is a new one; its arrays
-        view the slot's memory and hold it. LimitReached: it cannot be taken over; the worker is
-        told to drop it.
+        """Return the batch in a slot; its arrays view the slot's memory and keep it.
+
+        Args:
+            contents: The worker's message.
+            descriptor: Of the slot, if it is new; closed here.
+
+        Raises:
+            LimitReached: The slot cannot be mapped; the worker is told to drop it.
         """
         mapping = self._mapped(contents, descriptor)
         block = mapping.bytes()
-        handed = self._out[contents.slot] = _HandedOut(block, self._returned.append)
-        handed.slot, handed.mapping = contents.slot, mapping
-        (start, length), *rest = contents.parts
-        small = min(_COPIED_OUT, sum(size for _, size in contents.parts) // _SMALL_PART)
-        parts = (block[offset : offset + size] for offset, size in rest)
-        buffers = (part if part.nbytes > small else part.copy() for part in parts)
-        return unpack(block[start : start + length], buffers)
+        handed_out = _HandedOut(block, self._returned.append)
+        self._out[contents.slot] = handed_out
+        handed_out.slot = contents.slot
+        handed_out.mapping = mapping
+        (start, length), *buffers = contents.parts
+        batch_size = sum(size for _, size in contents.parts)
+        largest_copied = min(_COPIED_OUT, batch_size // _SMALL_PART)
+        pickled = block[start : start + length]
+        return unpack(pickled, _buffers(block, buffers, largest_copied))
 
     def mark_delivered(self, contents: SlotContents) -> Callable[[], None] | None:
-        """What is to be called when the user gets that batch; None if nothing of it lies in its
-        slot.
+        """Return the function to call when the user gets a batch.
+
+        None if no array of the batch views its slot.
         """
-        handed = self._out[contents.slot]
-        return None if handed() is None else handed.mark_delivered
+        handed_out = self._out[contents.slot]
+        if handed_out() is None:
+            return None
+        return handed_out.mark_delivered
 
     def _mapped(self, contents: SlotContents, descriptor: int | None) -> MappedBlock:
-        for number in contents.replaced:
-            self._mappings.pop(number, None)
+        """Return the slot's mapping, which is created for a new slot."""
+        for slot_id in contents.replaced:
+            self._mappings.pop(slot_id, None)
         if contents.slot in self._mappings:
             return self._mappings[contents.slot]
         try:
-            if descriptor is None:  # the kernel drops what it finds no number for
+            # The kernel drops a descriptor for which this process has no number left.
+            if descriptor is None:
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            mapping = self._mappings[contents.slot] = MappedBlock(descriptor, inherited=False)
+            mapping = MappedBlock(descriptor, inherited=False)
+            self._mappings[contents.slot] = mapping
             return mapping
         except OSError as error:
-            self._lost.append(contents.slot)
+            self._unmapped.append(contents.slot)
             raise explained(
                 error, "a batch's memory cannot be taken over from its worker"
             ) from error
@@ -284,83 +358,103 @@ class ParentSlots:
             if descriptor is not None:
                 os.close(descriptor)
 
-    def take_returned(self) -> tuple[list[int], list[int]]:
-        """(slots the worker may fill again, slots it is to drop) since the last call."""
-        again: list[int] = []
-        drop, self._lost = self._lost, []
+    def collect_returned(self) -> tuple[list[int], list[int]]:
+        """Return the slots that came back since the last call.
+
+        Returns:
+            Ids of slots that the worker may fill again, and ids of slots that it has to drop.
+        """
+        reused: list[int] = []
+        dropped = self._unmapped
+        self._unmapped = []
         while self._returned:
-            handed = self._returned.popleft()
-            slot = handed.slot
+            handed_out = self._returned.popleft()
+            slot = handed_out.slot
             del self._out[slot]
-            at_worker = len(self._mappings) - len(self._out)  # with this one
-            if not handed.forked and at_worker <= self._keep:
-                again.append(slot)
+            num_at_worker = len(self._mappings) - len(self._out)
+            if not handed_out.forked and num_at_worker <= self._keep:
+                reused.append(slot)
             else:
                 self._mappings.pop(slot, None)
-                drop.append(slot)
-        return again, drop
+                dropped.append(slot)
+        return reused, dropped
 
     def close(self) -> None:
-        """The worker is gone: nothing of it will be used again. Batches that are out stay valid."""
+        """Release all slots of a worker that is gone. Batches that are out stay valid."""
         self._mappings.clear()
-        for handed in list(self._out.values()):
-            if handed() is not None:
-                handed.mapping.inherit()  # no hook sees it any more
-        self._out.clear()  # first: the ends of these views are not noted any more
+        for handed_out in list(self._out.values()):
+            if handed_out() is not None:
+                # Now, because no fork hook sees it any more.
+                handed_out.mapping.inherit()
+        # Before `_returned`: it drops the references whose callbacks append to `_returned`.
+        self._out.clear()
         self._returned.clear()
 
     def mark_forked(self) -> None:
-        """The process forks now: the child sees what the user holds, which therefore must not
-        change any more.
-        """
-        for handed in list(
-            self._out.values()
-        ):  # a copy, made by C code alone: the coordinator may be at work
-            if handed.is_delivered and handed() is not None:
-                handed.mark_forked()
+        """Mark all batches that the user holds as seen by a fork, so that they never change."""
+        # A copy that C code makes, because the coordinator's thread may change the dict.
+        for handed_out in list(self._out.values()):
+            if handed_out.is_delivered and handed_out() is not None:
+                handed_out.mark_forked()
+
+
+def _buffers(
+    block: Bytes, parts: Sequence[tuple[int, int]], largest_copied: int
+) -> Iterator[Bytes]:
+    """Yield the buffers of a batch: views of its block, and copies up to a size in bytes."""
+    for offset, size in parts:
+        if size > largest_copied:
+            yield block[offset : offset + size]
+        else:
+            yield block[offset : offset + size].copy()
 
 
 class _HandedOut(weakref.ref[Bytes]):
-    """The slot's memory that a batch keeps, seen from here without keeping it."""
+    """A weak reference to the block that the arrays of one batch view."""
 
     slot: int
     mapping: MappedBlock
-    is_delivered = False  # the user was given the batch
-    forked = False  # and a process that was forked since then may see it
+    #: True: the user has the batch. False: the engine has.
+    is_delivered = False
+    #: True: a process that was forked since then may see the batch. False: none can.
+    forked = False
 
     def mark_delivered(self) -> None:
-        """The user is given the batch."""
-        # first: either the hook of a thread that forks sees it, or that thread is seen here
+        """Record that the user gets the batch."""
+        # In this order: either the hook of a thread that forks sees `is_delivered`, or that thread
+        # is seen here. The other way round a fork between the two lines would see neither.
         self.is_delivered = True
         if _forking:
             self.mark_forked()
 
     def mark_forked(self) -> None:
-        """It is seen by a child, and never used again."""
+        """Record that a child sees the batch, so that its slot is never used again."""
         self.forked = True
         self.mapping.inherit()
 
 
 _parents: weakref.WeakValueDictionary[int, ParentSlots] = weakref.WeakValueDictionary()
 _workers: weakref.WeakSet[WorkerSlots] = weakref.WeakSet()
-_forking: set[int] = set()  # threads between the hook and the end of their fork
+#: Ids of threads between the hook and the end of their fork.
+_forking: set[int] = set()
 
 
 def _before_fork() -> None:
+    # Before the walk over the slots: see `_HandedOut.mark_delivered`.
     _forking.add(threading.get_ident())
-    for reference in _parents.valuerefs():  # a copy, as engines may start meanwhile
-        if (slots := reference()) is not None:
+    # `valuerefs` returns a copy: another thread may start an engine meanwhile.
+    for reference in _parents.valuerefs():
+        slots = reference()
+        if slots is not None:
             slots.mark_forked()
     for worker in _workers:
-        if (filling := worker._filling) is not None:
-            filling.forked = True
-            filling.mapping.inherit()
+        worker.mark_forked()
 
 
 def _after_fork() -> None:
     _forking.discard(threading.get_ident())
 
 
-# Before it: a view may end, and its slot be used again, in another thread as soon as the child is
-# there.
+# Before the fork, not after it: as soon as the child exists, a view may end in another thread, and
+# its slot be filled again.
 at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forking.clear)

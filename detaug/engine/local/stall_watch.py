@@ -1,4 +1,4 @@
-"""Workers that do not answer: they are reported, killed, and abandoned where that has no effect."""
+"""Workers that do not respond: they are reported, killed, and abandoned if that has no effect."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from detaug.engine.local.handles import Worker
 
 logger = logging.getLogger("detaug")
 
-#: A batch that takes longer than this (seconds) is mentioned, and again each time that doubles; so
-#: is a worker's start.
+#: Seconds. A slower batch, or a slower start of a worker, is logged, and again each time that the
+#: time doubles.
 SLOW_SECONDS = 60.0
-#: A worker may take this long (seconds) to start, whatever `stall_timeout` says: it imports
-#: libraries.
+#: Seconds. A worker may take this long to start, whatever `stall_timeout` is: it imports libraries.
 SHORTEST_START = 60.0
-#: A worker whose channel is closed has this long (seconds) to exit.
+#: Seconds that a worker has to exit after its channel was closed.
 _LEAVE_SECONDS = 1.0
-#: A killed worker that has not ended after this (seconds) cannot be killed now: it waits in the
-#: kernel.
+#: Seconds. A killed worker that has not ended by then cannot be killed now: it waits in the kernel.
 _KILL_SECONDS = 3.0
-#: It is looked for them at least so often (seconds).
+#: Seconds between two checks, at most.
 TICK = 1.0
+#: States of processes that explain why a worker does not respond.
 _STATES = {
     psutil.STATUS_STOPPED: "it is stopped (SIGSTOP; SIGCONT continues it)",
     psutil.STATUS_TRACING_STOP: "a debugger has stopped it",
@@ -37,20 +36,20 @@ _STATES = {
 
 def _forgive(worker: Worker, seconds: float, now: float) -> None:
     """Do not count `seconds` during which this process did not run."""
-    worker.since = min(now, worker.since + seconds)
-    if worker.killed:
-        worker.killed = min(now, worker.killed + seconds)
+    worker.task_started_at = min(now, worker.task_started_at + seconds)
+    if worker.killed_at:
+        worker.killed_at = min(now, worker.killed_at + seconds)
 
 
 class StallWatch:
-    """Looks for workers that do not answer.
+    """A watch over workers that do not respond.
 
     Args:
-        limit: Seconds after which a worker is killed that has been making the same batch, or that
-            has been starting (but see `SHORTEST_START`). None: none is.
-        kill: Kills a worker; it may take a while to end.
-        abandon: Gives up a worker that cannot be killed.
-        places: What messages say of batches.
+        limit: Seconds. A worker that has been making the same batch for longer, or has been
+            starting for longer (but see `SHORTEST_START`), is killed. None: no worker is.
+        places: Locates batches in messages.
+        kill: Kills a worker, which may take a while to end.
+        abandon: Abandons a worker that cannot be killed.
     """
 
     def __init__(
@@ -65,29 +64,29 @@ class StallWatch:
         self._places = places
         self._kill_process = kill
         self._abandon = abandon
-        self._looked = time.monotonic()
+        self._checked_at = time.monotonic()
 
-    def look(self, workers: Collection[Worker]) -> None:
+    def check(self, workers: Collection[Worker]) -> None:
         """Warn about slow workers, kill stalled ones, and abandon those that cannot be killed."""
         now = time.monotonic()
-        since_last = now - self._looked
+        since_last = now - self._checked_at
         # This process was suspended itself (Ctrl-Z, a paused job), and most likely its workers too.
         was_suspended = since_last > 2 * TICK
         for worker in list(workers):
             if was_suspended:
                 _forgive(worker, since_last, now)
-            elapsed = now - worker.since
+            elapsed = now - worker.task_started_at
             limit = self._limit_of(worker)
-            if worker.left:
-                self._hurry(worker, now)
+            if worker.disconnected_at:
+                self._escalate(worker, now)
             elif limit is not None and elapsed > limit:
                 self._kill(worker, now, limit)
-            elif worker.is_busy and elapsed > max(SLOW_SECONDS, 2 * worker.warned):
+            elif worker.is_busy and elapsed > max(SLOW_SECONDS, 2 * worker.warned_after):
                 self._warn(worker, elapsed)
-        self._looked = time.monotonic()
+        self._checked_at = time.monotonic()
 
     def _limit_of(self, worker: Worker) -> float | None:
-        """Return how long (seconds) what the worker is doing may take; None: any time."""
+        """Return the seconds that the worker's task or start may take; None: any time."""
         if self._limit is None or not worker.is_busy:
             return None
         if worker.ready:
@@ -95,17 +94,19 @@ class StallWatch:
         return max(self._limit, SHORTEST_START)
 
     def _kill(self, worker: Worker, now: float, limit: float) -> None:
+        """Kill a worker that has taken longer than its limit."""
         if worker.ready:
             reasons = [f"killed: it made no progress for {limit:g} s", *_state_of(worker.pid)]
         else:
             reasons = [f"killed: it had not started after {limit:g} s"]
-        worker.leaving = "; ".join(reasons)
-        worker.left = now
-        worker.killed = now
+        worker.kill_reason = "; ".join(reasons)
+        worker.disconnected_at = now
+        worker.killed_at = now
         self._kill_process(worker)
 
     def _warn(self, worker: Worker, elapsed: float) -> None:
-        worker.warned = elapsed
+        """Log that a worker is slow."""
+        worker.warned_after = elapsed
         if worker.tasks:
             activity = f"making {describe_batch(worker.tasks[0], self._places)}"
             hints = _state_of(worker.pid) or [f"py-spy dump --pid {worker.pid} shows where it is"]
@@ -115,18 +116,20 @@ class StallWatch:
         message = [f"{worker.name} has been {activity} for {elapsed:.0f} s", *hints]
         logger.warning("%s", "; ".join(message))
 
-    def _hurry(self, worker: Worker, now: float) -> None:
-        if worker.killed:
-            if now - worker.killed > _KILL_SECONDS:
+    def _escalate(self, worker: Worker, now: float) -> None:
+        """Kill a disconnected worker that does not exit; abandon it if it was killed before."""
+        if worker.killed_at:
+            if now - worker.killed_at > _KILL_SECONDS:
                 self._abandon(worker)
-        elif now - worker.left > _LEAVE_SECONDS:
-            worker.killed = now
+        elif now - worker.disconnected_at > _LEAVE_SECONDS:
+            worker.killed_at = now
             self._kill_process(worker)
 
 
 def _state_of(pid: int) -> list[str]:
-    """What the kernel says of a process that does not answer; nothing where that explains nothing."""
+    """Return the explanation that the kernel's state of a process gives; empty: it gives none."""
     with contextlib.suppress(OSError, psutil.Error):
         status = psutil.Process(pid).status()
-        return [what for of, what in _STATES.items() if of == status]
+        if status in _STATES:
+            return [_STATES[status]]
     return []

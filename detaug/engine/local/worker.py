@@ -1,7 +1,6 @@
-"""A worker process: makes the batches that the parent asks for, one after the other, and writes
-them into slots.
+"""The worker process, which makes the batches that the parent requests and writes them into slots.
 
-Another task may come while the first is being made, so that no time is lost between the two.
+A second task may arrive while the first is running, so that no time is lost between the two.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from detaug.engine.batch_maker import TaskRunner
@@ -19,7 +19,7 @@ from detaug.engine.errors_from_workers import describe
 from detaug.engine.job import WorkerConfig
 from detaug.engine.local import messages
 from detaug.engine.local.slots import SlotContents, WorkerSlots
-from detaug.engine.recheck.requests import RecheckCandidate, Request, answer
+from detaug.engine.recheck.requests import RecheckCandidate, Request, handle_request
 from detaug.objects.batch_pickling import pack
 from detaug.objects.frozen import read_payload
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
@@ -37,28 +37,37 @@ from detaug.system.processes import (
 
 
 def main(channel: int, payload: int, helper: int) -> None:
-    """A fresh interpreter as worker, for "spawn"."""
+    """Run a worker in a fresh interpreter, for the start method "spawn".
 
-    def live() -> None:
+    Args:
+        channel: Descriptor of the worker's end of its channel.
+        payload: Descriptor from which the pipeline and the configuration are read.
+        helper: The helper's pid.
+    """
+
+    def run() -> None:
         die_with(helper)
         leave_signals_to_the_parent()
-        work(Channel.from_descriptor(channel), lambda: thawed(payload))
+        run_worker(Channel.from_descriptor(channel), partial(thawed, payload))
 
-    run_and_exit(live)
+    run_and_exit(run)
 
 
 def thawed(payload: int) -> tuple[PipelineSnapshot, WorkerConfig]:
-    """What was sent to a fresh interpreter."""
+    """Return the pipeline and the configuration that were sent to a fresh interpreter."""
     frozen, job = read_payload(payload)
     return Pipeline.thaw(frozen), job
 
 
-def work(channel: Channel, what: Callable[[], tuple[PipelineSnapshot, WorkerConfig]]) -> None:
-    """The worker's life: until the parent's end of the channel is gone, or its memory exceeds the
-    limit.
+def run_worker(channel: Channel, load: Callable[[], tuple[PipelineSnapshot, WorkerConfig]]) -> None:
+    """Run a worker until the parent closes the channel, or the worker's memory exceeds its limit.
+
+    Args:
+        channel: The worker's end of its channel.
+        load: Returns the pipeline and the configuration; an exception is sent to the parent.
     """
     try:
-        pristine, job = what()
+        pristine, job = load()
         job.settings.keep()
         be_killed_first()
         worker = _Worker(channel, pristine, job)
@@ -70,69 +79,84 @@ def work(channel: Channel, what: Callable[[], tuple[PipelineSnapshot, WorkerConf
 
 
 class _Worker:
+    """The loop of a worker process."""
+
     def __init__(self, channel: Channel, pristine: PipelineSnapshot, job: WorkerConfig) -> None:
         self._channel = channel
         self._job = job
-        self._maker = TaskRunner(pristine, job, self._log)
+        self._task_runner = TaskRunner(pristine, job, self._log)
         self._slots = WorkerSlots()
-        self._descriptor: int | None = None  # of a new slot, which goes with its first batch
+        #: Of a new slot; it is sent with the slot's first batch.
+        self._descriptor: int | None = None
         self._tasks: deque[messages.Make | Request] = deque()
 
     def _log(self, text: str, level: int = logging.WARNING, /) -> None:
         self._channel.send(messages.Log(text, level))
 
     def run(self) -> None:
-        """Until its memory exceeds the limit.
+        """Run tasks until the worker's memory exceeds its limit.
 
         Raises:
-            ChannelClosed: the parent is gone.
+            ChannelClosed: The parent is gone.
         """
-        allocate_with(self._slots.take)
+        allocate_with(self._slots.allocate)
         self._channel.send(messages.Ready(os.getpid()))
         while True:
             self._take_messages()
             task = self._tasks.popleft()
             if not isinstance(task, messages.Make):
-                self._answer_check(task)
+                self._handle_request(task)
                 continue
-            made = self._maker.make(BatchKey(task.epoch, task.step), task.state, self._carry)
-            self._slots.abandon()  # what was not written
-            self._channel.send(made, self._descriptor)
-            if self._descriptor is not None:
-                os.close(self._descriptor)
-                self._descriptor = None
-            if (
-                self._job.max_memory is not None
-                and (memory := private_memory()) > self._job.max_memory
-            ):
+            self._run_task(task)
+            if self._job.max_memory is None:
+                continue
+            memory = private_memory()
+            if memory > self._job.max_memory:
                 self._channel.send(messages.Retiring(memory))
                 return
 
+    def _run_task(self, task: messages.Make) -> None:
+        """Make a batch and send the result."""
+        key = BatchKey(task.epoch, task.step)
+        result = self._task_runner.run(key, task.state, self._send)
+        # Of a batch that was not written.
+        self._slots.discard()
+        self._channel.send(result, self._descriptor)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
     def _take_messages(self) -> None:
-        """Take in what the parent has sent, waiting for it where there is nothing to do."""
-        for message, _ in (
-            self._channel.receive_ready() if self._tasks else [self._channel.receive()]
-        ):
+        """Take in the messages that have arrived; wait for one if there is no task."""
+        if self._tasks:
+            received = self._channel.receive_ready()
+        else:
+            received = [self._channel.receive()]
+        for message, _ in received:
             self._tasks.append(message)
             if isinstance(message, messages.Make):
-                self._maker.producer.worker = message.place, self._job.num_workers
-                self._slots.give_back(message.given_back)
+                self._task_runner.producer.worker = (message.worker_index, self._job.num_workers)
+                self._slots.release(message.released)
                 self._slots.drop(message.dropped)
 
-    def _carry(self, whole: list[Any], check: RecheckCandidate | None) -> SlotContents:
-        # Ahead of the batch: once the user has it, the epoch's end waits for checks that are known
-        # of.
-        if check is not None:
-            self._channel.send(check)
-        # It empties the list: a buffer may be memory that an object of the batch frees, an ITK
-        # image's.
-        contents, self._descriptor = self._slots.write(pack(whole[0]), whole)
+    def _send(self, owner: list[Any], candidate: RecheckCandidate | None) -> SlotContents:
+        """Write a batch into a slot; see `detaug.engine.batch_maker.Send`."""
+        # Before the batch: once the user has the batch, the end of the epoch waits for the checks
+        # that the parent knows of.
+        if candidate is not None:
+            self._channel.send(candidate)
+        # `owner` is emptied by `write`, not here: a buffer may be memory that an object of the
+        # batch frees, such as an ITK image.
+        contents, self._descriptor = self._slots.write(pack(owner[0]), owner)
         return contents
 
-    def _answer_check(self, request: Request) -> None:
-        allocate_with(None)  # it does not travel, and a new slot costs more than the batch
-        began, used = time.perf_counter(), time.process_time()
-        answered = answer(self._maker.producer, request)
-        seconds = max(time.perf_counter() - began, time.process_time() - used)
-        self._channel.send(messages.Checked(answered, seconds))
-        allocate_with(self._slots.take)
+    def _handle_request(self, request: Request) -> None:
+        """Handle a request of the run-time check and send the response."""
+        # The batch is not sent, and a new slot would cost more than the batch.
+        allocate_with(None)
+        wall_start = time.perf_counter()
+        cpu_start = time.process_time()
+        response = handle_request(self._task_runner.producer, request)
+        seconds = max(time.perf_counter() - wall_start, time.process_time() - cpu_start)
+        self._channel.send(messages.RecheckReply(response, seconds))
+        allocate_with(self._slots.allocate)

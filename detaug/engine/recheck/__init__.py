@@ -1,4 +1,6 @@
-"""The run-time check: `checks` says which batches are made a second time; `making` runs where they
-are made, `second_making` asks for it, `hash_order` in other interpreters; `differences` is what is
-said of them.
+"""The run-time check: some batches are made a second time, and compared.
+
+`policy` chooses the batches; `requests` has the requests and what handles them in the process that
+makes the batches; `rechecker` sends requests and reports mismatches; `hash_seed` makes a batch
+under other hash seeds; `mismatch` has the texts for the user.
 """

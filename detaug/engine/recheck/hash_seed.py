@@ -1,10 +1,10 @@
-"""Whether batches depend on the hash seed: on the order of a set of strings, or on ``hash(text)``.
+"""The check under other hash seeds: batches may depend on a set's order, or on ``hash(text)``.
 
 All forks of a program hash strings alike, so no worker can show it. One batch is therefore made
-again in a fresh interpreter with another PYTHONHASHSEED, in the background. Where it differs there,
-the cause may be something else that a fresh interpreter lacks, such as a module's variable that the
-program has set. So it is made in further ones, which differ from the first in nothing but their
-hash seeds, and the user is told if these differ among each other.
+again in a fresh interpreter with another PYTHONHASHSEED, in the background. If it differs there,
+the cause may be something else that a fresh interpreter lacks, such as a variable of a module that
+the program has set. The batch is therefore made in further interpreters, which differ from the
+first in nothing but their hash seeds, and a mismatch is reported if these differ from each other.
 
 The first hash seed is the same in every run: of two runs whose batches differ, at least one differs
 from it.
@@ -19,7 +19,7 @@ import subprocess
 from detaug.engine.job import WorkerConfig
 from detaug.engine.recheck.mismatch import Mismatch
 from detaug.engine.recheck.policy import RecheckPolicy
-from detaug.engine.recheck.requests import RecheckCandidate, RecheckResponse, answer
+from detaug.engine.recheck.requests import RecheckCandidate, RecheckResponse, handle_request
 from detaug.objects.frozen import read_payload, write_payload
 from detaug.pipeline.batch_report import BatchReport
 from detaug.pipeline.producer import Pipeline, Producer, log_nothing
@@ -33,47 +33,57 @@ logger = logging.getLogger("detaug")
 
 #: Hash seeds of the interpreters. Fresh workers have 0.
 _SEEDS = range(2, 10)
-#: A pipeline of more bytes is not sent.
+#: Bytes. A larger pipeline is not sent.
 _MOST_BYTES = 2**28
+#: Characters of a reason that are logged.
+_MOST_CHARACTERS = 500
 
 
 class HashOrder:
-    """The interpreters, one at a time."""
+    """The interpreters with other hash seeds, one at a time.
+
+    Args:
+        pipeline: The source and the transform.
+        job: The configuration of the processes that make batches.
+        checks: Chooses the batch, and is told the result.
+    """
 
     def __init__(self, pipeline: Pipeline, job: WorkerConfig, checks: RecheckPolicy) -> None:
         self._pipeline = pipeline
         self._job = job
         self._checks = checks
-        self._check: RecheckCandidate | None = None
-        self._made: list[BatchReport] = []
+        self._candidate: RecheckCandidate | None = None
+        #: The reports of the interpreters so far.
+        self._reports: list[BatchReport] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         if known_hash_seed() is not None:
-            self._checks.knows_hash_order = True  # the user has fixed it
+            # The user has set PYTHONHASHSEED, so all runs have the same one.
+            self._checks.knows_hash_order = True
             return
         if not HAS_WORKERS:
             self._give_up("no other interpreter can be sent the pipeline on this system")
 
     def advance(self) -> Mismatch | None:
-        """Start what is due, and look for what has come; never waits. What is returned is to be
-        told.
+        """Start an interpreter that is due, or read its response, and return a mismatch if known.
+
+        It never waits.
         """
         if self._channel is None:
-            if self._check is None:
-                self._check = self._checks.for_other_hashes()
-            if self._check is not None:
-                with interrupts_deferred():  # or an interpreter might run that no object knows of
-                    self._start(self._check)
+            self._start_if_due()
             return None
         try:
-            arrived = self._channel.receive_ready(1)
+            messages = self._channel.receive_ready(1)
         except ChannelClosed:
             self._give_up("the pipeline cannot be made there")
             return None
-        return self._take(*arrived[0][0]) if arrived else None
+        if not messages:
+            return None
+        (response, remarks), _ = messages[0]
+        return self._take_response(response, remarks)
 
     def close(self) -> None:
-        """End the interpreter."""
+        """End the interpreter, if one is running."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -82,7 +92,17 @@ class HashOrder:
             self._channel.close()
             self._channel = None
 
-    def _start(self, check: RecheckCandidate) -> None:
+    def _start_if_due(self) -> None:
+        if self._candidate is None:
+            self._candidate = self._checks.for_other_hashes()
+        if self._candidate is not None:
+            # An interrupt between the start of the interpreter and the assignment of `_process`
+            # would leave a process that `close` does not end.
+            with interrupts_deferred():
+                self._start(self._candidate)
+
+    def _start(self, candidate: RecheckCandidate) -> None:
+        """Start the next interpreter, which makes the batch."""
         try:
             frozen = self._pipeline.freeze()
             if frozen.nbytes > _MOST_BYTES:
@@ -90,63 +110,72 @@ class HashOrder:
                     f"the pipeline has {frozen.nbytes / 2**20:.0f} MiB, more than "
                     f"{_MOST_BYTES / 2**20:.0f}"
                 )
-            payload = write_payload(frozen, (self._job, self._checks.request_for(check)))
-            ours, theirs = Channel.pair()
+            payload = write_payload(frozen, (self._job, self._checks.request_for(candidate)))
+            parent_end, child_end = Channel.pair()
             try:
-                # Its imports take seconds: it is not to outlive this process by these.
+                # Before the imports, which take seconds: without it the interpreter would run that
+                # long after this process has ended.
                 early = f"from detaug.system.processes import die_with; die_with({os.getpid()})"
-                code = f"{early}; {code_of(__name__, theirs.fileno(), payload)}"
-                surrounding = InterpreterOptions.here(_SEEDS[len(self._made)])
-                self._process = surrounding.start(code, (theirs.fileno(), payload), quiet=True)
-                self._channel = ours
+                code = f"{early}; {code_of(__name__, child_end.fileno(), payload)}"
+                options = InterpreterOptions.here(_SEEDS[len(self._reports)])
+                self._process = options.start(code, (child_end.fileno(), payload), quiet=True)
+                self._channel = parent_end
             finally:
-                theirs.close()
+                child_end.close()
                 os.close(payload)
-        except (
-            Exception
-        ) as error:  # objects of the user's, full disks, limits: the run goes on without
+        except Exception as error:
+            # Objects of the user's that cannot be pickled, full disks, limits: the run continues
+            # without this check.
             self._give_up(str(error))
 
-    def _take(self, again: RecheckResponse, remarks: list[Remark]) -> Mismatch | None:
-        assert self._check is not None
+    def _take_response(self, response: RecheckResponse, remarks: list[Remark]) -> Mismatch | None:
+        """Compare the interpreter's batch with those of the program and the first interpreter."""
+        assert self._candidate is not None
         self.close()
-        if not isinstance(again.report, BatchReport):
-            self._give_up(again.report.summary)
+        report = response.report
+        if not isinstance(report, BatchReport):
+            self._give_up(report.summary)
             return None
-        self._made.append(again.report)
-        keys = self._checks.differing(self._made[0], again.report)
-        is_another_here = self._checks.differing(self._check.report, self._made[0])
-        if is_another_here:
-            # The program has set them, and forks have them: here is a batch that they change.
+        self._reports.append(report)
+        first = self._reports[0]
+        keys = self._checks.differing(first, report)
+        differs_from_program = bool(self._checks.differing(self._candidate.report, first))
+        if differs_from_program:
+            # The remarks are about variables that the program has set and forks inherit. Here is a
+            # batch that may depend on them.
             self._pipeline.log_remarks(remarks)
-        self._checks.knows_hash_order = (
-            bool(keys) or not is_another_here or len(self._made) == len(_SEEDS)
-        )
-        return (
-            self._checks.depends_on_hashes(self._check, again.report, self._made[0])
-            if keys
-            else None
-        )
+        is_last = len(self._reports) == len(_SEEDS)
+        self._checks.knows_hash_order = bool(keys) or not differs_from_program or is_last
+        if not keys:
+            return None
+        return self._checks.depends_on_hashes(self._candidate, report, first)
 
-    def _give_up(self, why: str) -> None:
+    def _give_up(self, reason: str) -> None:
+        """Make no further checks under other hash seeds."""
         self.close()
         self._checks.knows_hash_order = True
         logger.info(
-            "whether batches depend on the order of sets of strings is not checked: %s", why[:500]
+            "whether batches depend on the order of sets of strings is not checked: %s",
+            reason[:_MOST_CHARACTERS],
         )
 
 
 def main(channel: int, payload: int) -> None:
-    """Make the batch again, as the other interpreter."""
+    """Make the batch again: the main function of the other interpreter.
 
-    def live() -> None:
+    Args:
+        channel: Descriptor of the channel to the parent.
+        payload: Descriptor from which the pipeline and the request are read.
+    """
+
+    def run() -> None:
         frozen, (job, request) = read_payload(payload)
         job.settings.keep()
         pristine = Pipeline.thaw(frozen)
         remarks = remarks_on_variables(pristine, job.variables)
         producer = Producer(pristine, job.branch, log_nothing, only=True)
         job.settings.renew()
-        again = answer(producer, request)
-        Channel.from_descriptor(channel).send((again, remarks))
+        response = handle_request(producer, request)
+        Channel.from_descriptor(channel).send((response, remarks))
 
-    run_and_exit(live)
+    run_and_exit(run)

@@ -1,16 +1,16 @@
-"""The run-time check: which batches are made a second time, from a pristine copy, and when.
+"""The policy of the run-time check: which batches are made a second time, and when.
 
-Everything here is arithmetic on reports; processes are the engines' business.
+Everything here is arithmetic on reports; the engines run the processes.
 
-Checks are ordered by what they can reveal. What is carried from batch to batch shows in a batch
-only if the process that made it had made others before: such a check is informative. The first one
-is the second batch of some worker. Where there are so many workers that none has made a second one
-soon, a first batch is made again by a process that has made another one before. Then come batches
-after a long history, and the first batch of one worker.
+Checks are ordered by what they can reveal. State that is carried from batch to batch shows in a
+batch only if the process that made it had made other batches before: the check of such a batch is
+informative. The first informative check is of some worker's second batch. With so many workers that
+none makes a second batch soon, a first batch is made again by a process that makes another one
+before it. Then follow batches after a long history, and the first batch of one worker.
 
-A check costs what a batch costs, and what the process costs that makes it. The first informative
-one is made at any rate. A short run pays next to nothing for others; a long one pays a known share
-of the workers' time, and for an interpreter with another hash seed.
+A check costs the time of its batches, and the time of the process that makes them. The first
+informative check is always made. A short run pays next to nothing for other checks; a long run pays
+a known share of the workers' time, and for an interpreter with another hash seed.
 """
 
 from __future__ import annotations
@@ -21,81 +21,88 @@ from detaug.engine.recheck.requests import RecheckCandidate, RecheckRequest, Rec
 from detaug.pipeline.batch_report import BatchReport, differing_keys
 from detaug.pipeline.loader_states import LoaderStates
 
-#: A run that has lasted this many seconds is a long one.
+#: Seconds. A run that has lasted longer is a long one.
 LONG_RUN = 20.0
-#: In a short run, all checks but the first may take this share of the workers' time, and no more
-#: than so many seconds.
+#: In a short run, all checks but the first may take this share of the workers' time ...
 _SHARE_AT_FIRST = 0.03
+#: ... and no more than these seconds.
 _MOST_AT_FIRST = 0.1
 #: In a long run, all checks may take this share of the workers' time.
 _SHARE = 0.01
 #: A check that takes as long as this many batches is left out.
 _MOST_COSTLY = 20
-#: Once so many batches were made and none of them is a worker's second one, a first one is made
-#: again after another.
+#: If none of this many batches is a worker's second one, a first batch is made again after another.
 _SECOND_BY = 12
-#: Differences in a worker's first batches are errors; later a training is under way.
+#: Mismatches of a worker's first batches are errors; later ones would interrupt a training.
 _FIRST_BATCHES = 8
-#: Checks that wait for their turn; what comes beyond is left out.
+#: Candidates that wait for their turn; further ones are left out.
 _MOST_WAITING = 16
+#: Weight of the latest batch in the running mean of a batch's time.
+_MEAN_WEIGHT = 1 / 8
 
 
 class RecheckPolicy:
-    """Which batches are checked, and what has come of it.
+    """The choice of batches to be made again, and the account of what checks have cost and shown.
 
     Args:
-        check: the user's; where every batch is to be checked, none waits for the account.
-        num_streams, stateless: where a batch cannot be made by itself, those before it in its
-            stream have to be made as well.
-        states: the loader's; a batch is made again from the state that its stream resumed from.
+        check: The user's check. If it wants every batch, checks are made whatever they cost.
+        num_streams: Number of streams.
+        stateless: True: a batch can be made by itself. False: the batches before it in its stream
+            have to be made as well.
+        states: The loader's states. A batch is made again from the state its stream resumed from.
     """
 
     def __init__(
         self, check: Check, num_streams: int, stateless: bool, states: LoaderStates
     ) -> None:
-        self.done = self.informative = self.different = 0
-        self.knows_hash_order = not check.every  # or it is known, or cannot be
+        self.done = 0
+        self.informative = 0
+        self.different = 0
+        #: True: it is known, cannot be known, or nobody wants to know it.
+        self.knows_hash_order = not check.every
         self.ignore = tuple(check.ignore)
         self.on_mismatch = check.on_mismatch
         self.num_streams = num_streams
         self.stateless = stateless
-        self._thorough = check.every == 1
+        self._is_thorough = check.every == 1
         self._states = states
-        self._batches = 0
-        self._worked = 0.0
-        self._add_check_time = 0.0
-        self._paid_for_first = 0.0
+        self._num_batches = 0
+        self._work_seconds = 0.0
+        self._check_seconds = 0.0
+        self._first_check_seconds = 0.0
+        #: Running mean.
         self._batch_seconds = 0.0
-        #: What a check costs beside its batches.
+        #: Seconds that a check costs in addition to its batches.
         self._overhead = 0.0
         self._is_long_run = False
         self._end_is_near = False
         self._is_stopped = False
         self._waiting: list[RecheckCandidate] = []
         self._first: RecheckCandidate | None = None
-        self._latest = 0
+        self._latest_number = 0
 
-    def worked(self, seconds: float) -> None:
-        """A batch took so long."""
-        self._batch_seconds += (
-            ((seconds - self._batch_seconds) / 8) if self._batch_seconds else seconds
-        )
-        self._worked += seconds
-        self._batches += 1
+    def add_batch_time(self, seconds: float) -> None:
+        """Add the seconds that a worker's batch took."""
+        if self._batch_seconds:
+            self._batch_seconds += (seconds - self._batch_seconds) * _MEAN_WEIGHT
+        else:
+            self._batch_seconds = seconds
+        self._work_seconds += seconds
+        self._num_batches += 1
 
     def add_check_time(self, seconds: float) -> None:
         """Add the seconds that a check took, before its result is compared."""
-        self._add_check_time += seconds
+        self._check_seconds += seconds
         if self.done == 0:
-            self._paid_for_first = self._add_check_time
+            self._first_check_seconds = self._check_seconds
 
-    def paid_for_process(self, seconds: float) -> None:
-        """Add the seconds that it took to start a process for one check, as for every other."""
+    def add_process_time(self, seconds: float) -> None:
+        """Add the seconds that the start of a process took, of which every check needs one."""
         self.add_check_time(seconds)
         self._overhead = seconds
 
     def run_has_lasted(self, seconds: float) -> None:
-        """Take in how old the run is."""
+        """Update the age of the run."""
         if seconds >= LONG_RUN:
             self._is_long_run = True
 
@@ -105,53 +112,58 @@ class RecheckPolicy:
         self.knows_hash_order = True
 
     def end_is_near(self) -> None:
-        """The epoch's or the program's end waits for checks: what can be said by then is not to
-        wait for more batches.
-        """
+        """Make the first check now, because the end of the epoch or the program waits for it."""
         self._end_is_near = True
 
-    def reported(self, check: RecheckCandidate) -> None:
-        """The report on a batch has come."""
-        self._first = self._first or check
-        self._latest = max(self._latest, check.number)
-        firsts = sum(each.number == 1 for each in self._waiting)
-        if self._thorough or check.number > 1 or (firsts < 2 and not self.done):
-            self._waiting.append(check)
-        if len(self._waiting) > _MOST_WAITING and not self._thorough:
-            self._waiting.remove(min(self._waiting, key=lambda each: each.number))
+    def on_candidate(self, candidate: RecheckCandidate) -> None:
+        """Take in the report on a batch."""
+        if self._first is None:
+            self._first = candidate
+        self._latest_number = max(self._latest_number, candidate.number)
+        num_firsts = sum(waiting.number == 1 for waiting in self._waiting)
+        # Two first batches are enough for a check that makes one after another.
+        is_useful_first = num_firsts < 2 and not self.done
+        if self._is_thorough or candidate.number > 1 or is_useful_first:
+            self._waiting.append(candidate)
+        if len(self._waiting) > _MOST_WAITING and not self._is_thorough:
+            shortest_history = min(self._waiting, key=lambda waiting: waiting.number)
+            self._waiting.remove(shortest_history)
 
     def next(self) -> RecheckCandidate | None:
-        """The check to be made now, if there is one that can be paid for."""
-        check = self._chosen()
-        if check is not None:
-            one_is_enough = check.number == 1 and not self._thorough
-            self._waiting = [
-                each
-                for each in self._waiting
-                if each.key != check.key and not (one_is_enough and each.number == 1)
-            ]
-        return check
+        """Return the check to be made now, which waits no longer; None: there is none."""
+        chosen = self._chosen()
+        if chosen is None:
+            return None
+        # One check of a first batch is enough.
+        drops_firsts = chosen.number == 1 and not self._is_thorough
+        remaining = []
+        for waiting in self._waiting:
+            is_dropped = drops_firsts and waiting.number == 1
+            if waiting.key != chosen.key and not is_dropped:
+                remaining.append(waiting)
+        self._waiting = remaining
+        return chosen
 
     @property
     def takes_kept_copies(self) -> bool:
-        """Whether a copy that has made other checks or replays may make the next one.
+        """True: a copy that was used for checks or replays may be used again. False: it may not.
 
-        It has made fewer batches than the process whose batches are checked, so what is carried
-        from batch to batch shows. Where every batch is checked it has made the same ones, in their
-        order.
+        It has made fewer batches than the process whose batches are checked, so state that is
+        carried from batch to batch shows. If every batch is checked, it has made the same batches
+        in the same order, and such state does not show.
         """
-        return self.done > 0 and not self._thorough
+        return self.done > 0 and not self._is_thorough
 
     @property
-    def waits(self) -> bool:
-        """Whether `next` would give one."""
+    def has_next(self) -> bool:
+        """True: `next` would return a check. False: it would return None."""
         return self._chosen() is not None
 
     def _chosen(self) -> RecheckCandidate | None:
         """Return the check to be made now; None: there is none, or it would cost too much."""
         if not self._waiting or self._is_stopped:
             return None
-        if self._thorough:
+        if self._is_thorough:
             return self._next_in_order()
         if self.informative:
             return self._longest_history()
@@ -166,88 +178,97 @@ class RecheckPolicy:
         return first._replace(after=first.key)
 
     def _longest_history(self) -> RecheckCandidate | None:
-        affordable = [check for check in self._waiting if self._affords(check)]
-        return max(affordable, key=lambda check: check.number, default=None)
+        """Return the affordable check of the batch with most batches before it in its worker."""
+        affordable = [candidate for candidate in self._waiting if self._affords(candidate)]
+        return max(affordable, key=lambda candidate: candidate.number, default=None)
 
     def _first_informative(self) -> RecheckCandidate | None:
         """Return the cheapest check that can show state carried over from an earlier batch.
 
-        One is made at any rate, whatever it costs.
+        One is always made, whatever it costs.
         """
-        candidates = [check for check in self._waiting if check.number > 1]
+        candidates = [candidate for candidate in self._waiting if candidate.number > 1]
         if candidates:
             return min(candidates, key=self._cost_of)
-        if not self._end_is_near and self._batches < _SECOND_BY:
+        if not self._end_is_near and self._num_batches < _SECOND_BY:
             return None
         # No worker has made a second batch yet: a first one is made again after another one.
         return self._waiting[0]._replace(after=self._waiting[-1].key)
 
-    def request_for(self, check: RecheckCandidate) -> RecheckRequest:
-        """Return what another process is asked for, to make that check."""
-        keys = [check.key]
-        if check.after is not None:
-            keys.insert(0, check.after)
+    def request_for(self, candidate: RecheckCandidate) -> RecheckRequest:
+        """Return the request by which another process makes a check."""
+        keys = [candidate.key]
+        if candidate.after is not None:
+            keys.insert(0, candidate.after)
         return RecheckRequest(tuple((key, self._states.loaded(key)) for key in keys))
 
     @property
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         """The seconds that further checks may take."""
         if self._is_long_run:
-            return _SHARE * self._worked - self._add_check_time
-        allowed = min(_MOST_AT_FIRST, _SHARE_AT_FIRST * self._worked)
-        return allowed - (self._add_check_time - self._paid_for_first)
+            return _SHARE * self._work_seconds - self._check_seconds
+        allowed = min(_MOST_AT_FIRST, _SHARE_AT_FIRST * self._work_seconds)
+        return allowed - (self._check_seconds - self._first_check_seconds)
 
-    def _affords(self, check: RecheckCandidate) -> bool:
-        return not self._is_far(check) and self._overhead + self._cost_of(check) <= self._left
+    def _affords(self, candidate: RecheckCandidate) -> bool:
+        if self._is_far(candidate):
+            return False
+        return self._overhead + self._cost_of(candidate) <= self._seconds_left
 
-    def _is_far(self, check: RecheckCandidate) -> bool:
-        """Return whether a copy has to step through too many batches to make that one."""
-        cost = self._cost_of(check)
+    def _is_far(self, candidate: RecheckCandidate) -> bool:
+        """Return whether a copy has to step through too many batches to make this one."""
+        cost = self._cost_of(candidate)
         return cost > max(_MOST_AT_FIRST, _MOST_COSTLY * self._batch_seconds)
 
-    def _cost_of(self, check: RecheckCandidate) -> float:
-        """Return the seconds that it takes to make that batch again."""
-        return self._states.num_batches_to(check.key) * self._batch_seconds
+    def _cost_of(self, candidate: RecheckCandidate) -> float:
+        """Return the seconds that it takes to make the batch again."""
+        return self._states.num_batches_to(candidate.key) * self._batch_seconds
 
     def for_other_hashes(self) -> RecheckCandidate | None:
-        """Return the batch that is to be made again with other hash seeds; None: there is none now.
+        """Return the batch to be made again under other hash seeds; None: there is none now.
 
-        That is in a long run, once it is known that the batch does not differ anyway, and if a copy
-        need not step far for it.
+        There is one in a long run, once it is known that batches do not differ for other reasons,
+        if a copy does not have to step far for it.
         """
-        check = self._first
-        if check is None or not self._is_long_run or not self.informative or self.different:
+        candidate = self._first
+        if candidate is None or not self._is_long_run:
             return None
-        return None if self._is_far(check) else check
+        if not self.informative or self.different:
+            return None
+        if self._is_far(candidate):
+            return None
+        return candidate
 
     def depends_on_hashes(
-        self, check: RecheckCandidate, one: BatchReport, other: BatchReport
+        self, candidate: RecheckCandidate, a: BatchReport, b: BatchReport
     ) -> Mismatch:
-        """These makings of it, which differ, were made with different hash seeds."""
+        """Return the mismatch of two makings under different hash seeds."""
         self.different += 1
-        return self._difference(check, one, other, self._latest)._replace(why="hashes")
+        return self._mismatch(candidate, a, b, self._latest_number)._replace(why="hashes")
 
-    def compare(self, check: RecheckCandidate, again: RecheckResponse) -> Mismatch | None:
-        """Return how a second making differs from the first, or None."""
+    def compare(self, candidate: RecheckCandidate, response: RecheckResponse) -> Mismatch | None:
+        """Return how a second making differs from the first; None: it does not."""
         self.done += 1
-        self.informative += check.is_informative
-        report = again.report
+        if candidate.is_informative:
+            self.informative += 1
+        report = response.report
         if not isinstance(report, BatchReport):
             self.different += 1
-            early = check.number <= _FIRST_BATCHES
-            return Mismatch(check, [], in_loader=False, early=early, raised=report)
+            early = candidate.number <= _FIRST_BATCHES
+            return Mismatch(candidate, [], in_loader=False, early=early, raised=report)
         # A difference in the raw batch alone does not reach the user.
-        if not self.differing(check.report, report):
+        if not self.differing(candidate.report, report):
             return None
         self.different += 1
-        return self._difference(check, check.report, report, check.number)
+        return self._mismatch(candidate, candidate.report, report, candidate.number)
 
-    def differing(self, one: BatchReport, other: BatchReport) -> list[str]:
-        """The keys in which two makings of a batch differ."""
-        return differing_keys(one.final, other.final, self.ignore)
+    def differing(self, a: BatchReport, b: BatchReport) -> list[str]:
+        """Return the keys in which two makings of a batch differ."""
+        return differing_keys(a.final, b.final, self.ignore)
 
-    def _difference(
-        self, check: RecheckCandidate, one: BatchReport, other: BatchReport, number: int
+    def _mismatch(
+        self, candidate: RecheckCandidate, a: BatchReport, b: BatchReport, number: int
     ) -> Mismatch:
-        in_loader = bool(differing_keys(one.raw, other.raw, self.ignore))
-        return Mismatch(check, self.differing(one, other), in_loader, number <= _FIRST_BATCHES)
+        """Return the mismatch of two makings; `number` decides whether it is an early one."""
+        in_loader = bool(differing_keys(a.raw, b.raw, self.ignore))
+        return Mismatch(candidate, self.differing(a, b), in_loader, number <= _FIRST_BATCHES)

@@ -1,10 +1,9 @@
-"""The run-time check beside other processes: one batch at a time is made again, and differences are
-reported.
+"""The recheck that is running: one batch at a time is made again, and mismatches are reported.
 
-The course of a check: a report comes with one of a worker's batches (`reported`) → another process,
-which has a pristine copy, makes the batch again → where they differ, both processes are asked how
-the batch came to be → the user is told. Their answers come by `answered`. All of it runs in the
-engine's thread, but for `is_pending`.
+The course of a check: a report on a worker's batch arrives (`on_candidate`) → another process,
+which has a pristine copy, makes the batch again → on a mismatch, both processes are asked for a
+trace of the batch → the mismatch is reported. Responses arrive by `on_response`. Everything runs in
+the engine's thread, except `is_pending`.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from detaug.engine.recheck.hash_seed import HashOrder
 from detaug.engine.recheck.mismatch import Mismatch, Repeats
 from detaug.engine.recheck.policy import RecheckPolicy
 from detaug.engine.recheck.requests import (
-    Answer,
     RecheckCandidate,
     RecheckResponse,
     Request,
+    Response,
     TraceRequest,
 )
 
@@ -28,30 +27,40 @@ logger = logging.getLogger("detaug")
 
 
 class RecheckTransport(Protocol):
-    """What is needed of an engine. What it asks another process for ends with `Recheck.answered`,
-    or `Recheck.give_up`.
+    """The methods that the recheck needs of an engine.
+
+    Each request that is sent ends with a call of `Recheck.on_response`, `Recheck.on_worker_gone` or
+    `Recheck.cancel_check`.
     """
 
     def warn_once(self, text: str, level: int = logging.WARNING) -> None:
-        """Tell the user, if that has not been said."""
+        """Log a text, unless it was logged before."""
 
     def fail(self, error: BaseException) -> None:
-        """There can be no more batches."""
+        """End the run with an error: there will be no more batches."""
 
-    def ask(self, request: Request, worker: int, another: bool) -> bool:
-        """Ask the worker that made the batch, or `another` process, which has a pristine copy.
-        False: it is gone, or cannot be asked now; if that is found later, `Recheck.lost` or
-        `Recheck.give_up` follows.
+    def send_request(self, request: Request, worker_id: int, *, to_checker: bool) -> bool:
+        """Send a request to a process.
+
+        Args:
+            request: The request.
+            worker_id: The worker that made the batch.
+            to_checker: True: send it to another process, which has a pristine copy. False: to the
+                worker.
+
+        Returns:
+            False if the process is gone, or cannot be asked now. If that is discovered later,
+            `Recheck.on_worker_gone` or `Recheck.cancel_check` is called.
         """
 
 
 class Recheck:
-    """The check that is being made, and those that wait.
+    """The check that is running, and those that wait.
 
     Args:
-        checks: which are made, and what they cost.
-        engine: asks the processes, and is told what is found.
-        hash_order: beside them; None: it is not looked at.
+        checks: Chooses the checks, and keeps the account of their costs.
+        engine: Sends requests to processes, and reports mismatches.
+        hash_order: The checks under other hash seeds, in addition; None: there are none.
     """
 
     def __init__(
@@ -61,107 +70,129 @@ class Recheck:
         self._repeats = Repeats(checks.ignore)
         self._hash_order = hash_order
         self._engine = engine
-        self._check: RecheckCandidate | None = None
-        self._asked = False  # another process
-        self._difference: Mismatch | None = None  # of which more is asked
-        self._worker_answers = False  # or has yet to
-        self._began = time.monotonic()
+        #: The batch that is being made again.
+        self._candidate: RecheckCandidate | None = None
+        #: True: the checker has the request of the candidate or the mismatch. False: not yet.
+        self._is_sent = False
+        #: The mismatch whose traces have not arrived.
+        self._mismatch: Mismatch | None = None
+        #: True: the worker's trace is to come, or has. False: it will not come.
+        self._worker_responds = False
+        self._start = time.monotonic()
 
     @property
     def is_pending(self) -> bool:
-        """Whether an answer is on its way, or a check will be made at once."""
-        return self._check is not None or self._difference is not None or self.checks.waits
+        """True: a response is expected, or a check is due. False: there is nothing to wait for."""
+        return self._candidate is not None or self._mismatch is not None or self.checks.has_next
 
-    def reported(self, check: RecheckCandidate) -> None:
-        """A worker has made a batch that may be made again."""
-        self.checks.reported(check)
-        if remark := self._repeats.remark(check.key, check.report):
+    def on_candidate(self, candidate: RecheckCandidate) -> None:
+        """Take in the report on a batch that may be made again."""
+        self.checks.on_candidate(candidate)
+        remark = self._repeats.remark(candidate.key, candidate.report)
+        if remark:
             self._engine.warn_once(remark)
 
     def advance(self) -> None:
-        """Have made again what is due."""
-        self.checks.run_has_lasted(time.monotonic() - self._began)
-        if (
-            self._hash_order is not None
-            and not self.checks.knows_hash_order
-            and (found := self._hash_order.advance())
-        ):
-            self._tell(found)
-        if self._difference is None and self._check is None:
-            self._check, self._asked = self.checks.next(), False
-        if self._asked:
+        """Send the request that is due, if there is one."""
+        self.checks.run_has_lasted(time.monotonic() - self._start)
+        self._advance_hash_order()
+        if self._mismatch is None and self._candidate is None:
+            self._candidate = self.checks.next()
+            self._is_sent = False
+        if self._is_sent:
             return
-        if self._difference is not None:
-            check = self._difference.check
-            self._asked = self._engine.ask(
-                TraceRequest(check.key, fresh=True), check.worker, another=True
-            )
-        elif (due := self._check) is not None:
-            request = self.checks.request_for(due)
-            self._asked = self._engine.ask(request, due.worker, another=True)
+        if self._mismatch is not None:
+            candidate = self._mismatch.check
+            trace = TraceRequest(candidate.key, fresh=True)
+            self._is_sent = self._engine.send_request(trace, candidate.worker, to_checker=True)
+        elif self._candidate is not None:
+            worker_id = self._candidate.worker
+            request = self.checks.request_for(self._candidate)
+            self._is_sent = self._engine.send_request(request, worker_id, to_checker=True)
 
-    def answered(self, answer: Answer, seconds: float, worker: int | None) -> None:
-        """That worker has answered, after so many seconds; None: the other process has."""
-        if isinstance(answer, RecheckResponse):
-            self._made_again(answer, seconds)
-        elif self._difference is not None:
-            if worker == self._difference.check.worker:
-                self._difference = self._difference._replace(live=answer)
-            else:
-                self._difference = self._difference._replace(fresh=answer)
-            self._conclude()
+    def _advance_hash_order(self) -> None:
+        if self._hash_order is None or self.checks.knows_hash_order:
+            return
+        mismatch = self._hash_order.advance()
+        if mismatch is not None:
+            self._report(mismatch)
 
-    def _made_again(self, again: RecheckResponse, seconds: float) -> None:
-        check, self._check = self._check, None
+    def on_response(self, response: Response, seconds: float, worker_id: int | None) -> None:
+        """Take in a response.
+
+        Args:
+            response: The response.
+            seconds: How long it took.
+            worker_id: The worker that sent it; None: a process that is no worker.
+        """
+        if isinstance(response, RecheckResponse):
+            self._compare(response, seconds)
+            return
+        if self._mismatch is None:
+            return
+        if worker_id == self._mismatch.check.worker:
+            self._mismatch = self._mismatch._replace(live=response)
+        else:
+            self._mismatch = self._mismatch._replace(fresh=response)
+        self._report_if_traced()
+
+    def _compare(self, response: RecheckResponse, seconds: float) -> None:
+        """Compare a second making with the first, and ask for traces on a mismatch."""
+        candidate = self._candidate
+        self._candidate = None
         self.checks.add_check_time(seconds)
-        if check is None:
+        if candidate is None:
             return
-        difference = self.checks.compare(check, again)
-        if difference is None:
+        mismatch = self.checks.compare(candidate, response)
+        if mismatch is None:
             return
-        if difference.is_explained:
-            self._tell(difference)
+        if mismatch.is_explained:
+            self._report(mismatch)
             return
-        self._difference, self._asked = difference, False
-        self._worker_answers = self._engine.ask(
-            TraceRequest(check.key, fresh=False), check.worker, another=False
-        )
+        # Before the request: an engine without workers calls `on_response` while it is being sent.
+        self._mismatch = mismatch
+        self._is_sent = False
+        trace = TraceRequest(candidate.key, fresh=False)
+        self._worker_responds = self._engine.send_request(trace, candidate.worker, to_checker=False)
         self.advance()
 
-    def lost(self, worker: int) -> None:
-        """That worker is gone, and tells nothing any more."""
-        if self._difference is not None and worker == self._difference.check.worker:
-            self._worker_answers = False
-            self._conclude()
+    def on_worker_gone(self, worker_id: int) -> None:
+        """Expect no more traces from a worker."""
+        if self._mismatch is not None and worker_id == self._mismatch.check.worker:
+            self._worker_responds = False
+            self._report_if_traced()
 
-    def give_up(self) -> None:
-        """The process that makes batches again is gone: leave its batch out, and report what is
-        known.
-        """
-        self._check, self._asked = None, False
-        self._conclude(anyway=True)
+    def cancel_check(self) -> None:
+        """Drop the check because its process is gone, and report the mismatch that is known."""
+        self._candidate = None
+        self._is_sent = False
+        self._report_now()
 
     def close(self) -> None:
-        """Nothing more is wanted."""
+        """End the processes of the check."""
         if self._hash_order is not None:
             self._hash_order.close()
 
-    def _conclude(self, anyway: bool = False) -> None:
-        """Tell of the difference, once all is known."""
-        difference = self._difference
-        if difference is not None and (
-            anyway
-            or (
-                difference.fresh is not None
-                and (difference.live is not None or not self._worker_answers)
-            )
-        ):
-            self._difference = None
-            self._tell(difference)
+    def _report_if_traced(self) -> None:
+        """Report the mismatch once all its traces have arrived that will."""
+        mismatch = self._mismatch
+        if mismatch is None or mismatch.fresh is None:
+            return
+        if mismatch.live is not None or not self._worker_responds:
+            self._report_now()
 
-    def _tell(self, difference: Mismatch) -> None:
-        how = self.checks.on_mismatch
-        if how == "raise" or (how is None and difference.early):
-            self._engine.fail(difference.error())
+    def _report_now(self) -> None:
+        """Report the mismatch, if there is one, with the traces that have arrived."""
+        mismatch = self._mismatch
+        if mismatch is not None:
+            # First: `_report` raises in an engine without workers.
+            self._mismatch = None
+            self._report(mismatch)
+
+    def _report(self, mismatch: Mismatch) -> None:
+        """End the run with an error, or log a warning, as the user wants."""
+        on_mismatch = self.checks.on_mismatch
+        if on_mismatch == "raise" or (on_mismatch is None and mismatch.early):
+            self._engine.fail(mismatch.error())
         else:
-            logger.warning("%s", difference.text())
+            logger.warning("%s", mismatch.text())

@@ -1,4 +1,4 @@
-"""Batches made to be checked, and made again: what runs in the processes that make them."""
+"""Requests and reports of the run-time check, and what handles them where batches are made."""
 
 from __future__ import annotations
 
@@ -15,56 +15,77 @@ from detaug.system.interrupts import is_interrupt
 
 
 def is_checked(number: int, every: int) -> bool:
-    """Whether a worker's `number`-th batch (from 1) is reported on: the first, second, fourth,
-    eighth ..., and then one in `every` (0: none).
+    """Return whether a report is made for a worker's batch, so that it can be checked.
+
+    There is one for the first, second, fourth, eighth ... batch, and then for every `every`-th.
+
+    Args:
+        number: Which of its worker's batches it is, from 1.
+        every: The user's ``Check.every``; 0: there are no reports.
     """
     if not every:
         return False
-    return number & (number - 1) == 0 if number < every else number % every == 0
+    if number >= every:
+        return number % every == 0
+    # A power of two has one bit set.
+    return number & (number - 1) == 0
 
 
 class RecheckCandidate(NamedTuple):
-    """A batch that is to be made again."""
+    """A batch that may be made a second time.
+
+    Attributes:
+        key: The batch.
+        report: The report on its first making.
+        number: Which of its worker's batches it is, from 1.
+        worker: The id of its worker in the engine; 0: the calling process.
+        after: A batch that the second process makes before it; None: it makes none.
+    """
 
     key: BatchKey
     report: BatchReport
-    number: int  # of the batch among its worker's, from 1
-    worker: int = 0  # by its engine's number; 0 in the calling process
-    #: The process that makes it again makes this one before it.
+    number: int
+    worker: int = 0
     after: BatchKey | None = None
 
     @property
     def is_informative(self) -> bool:
-        """Whether what is carried from batch to batch can show in it."""
+        """True: the check can reveal state carried from batch to batch. False: it cannot."""
         return self.number > 1 or self.after is not None
 
 
 class RecheckRequest(NamedTuple):
-    """A request to make batches, in this order, from a pristine copy, and to report on the last.
+    """A request to make batches in this order, from a pristine copy, and to report on the last.
 
     Attributes:
-        batches: Each with the loader's state from which its stream resumed in this run; None: the
-            stream began at its start.
+        batches: Batches, each with the loader's state from which its stream resumed in this run;
+            None: the stream began at its start.
     """
 
     batches: tuple[tuple[BatchKey, LoaderState | None], ...]
 
 
 class TraceRequest(NamedTuple):
-    """Say how that batch comes to be in this process; `fresh`: from a pristine copy."""
+    """A request for the output of each step of the pipeline that leads to a batch.
+
+    Attributes:
+        key: The batch.
+        fresh: True: it is made from a pristine copy. False: by the copy that makes this process's
+            batches.
+    """
 
     key: BatchKey
     fresh: bool
 
 
 class RecheckResponse(NamedTuple):
-    """The report on a batch that was made again, or what was raised."""
+    """The report on a batch that was made again, or the exception that was raised instead."""
 
     report: BatchReport | ErrorRecord
 
 
 Request = RecheckRequest | TraceRequest
-Answer = RecheckResponse | TraceResponse
+Response = RecheckResponse | TraceResponse
 
 
 def make_to_check(
@@ -75,37 +96,45 @@ def make_to_check(
     every: int,
     noted: tuple[str, ...] | None,
 ) -> tuple[Any, RecheckCandidate | None]:
-    """Make a process's `number`-th batch.
+    """Make a batch, with a report on it if it may be made a second time.
+
+    Args:
+        producer: Makes the batch.
+        key: The batch.
+        state: A state of its stream's loader shortly before it; None: none is needed.
+        number: Which of this process's batches it is, from 1.
+        every: See `is_checked`.
+        noted: Keys that the ledger leaves out; None: there is no ledger.
 
     Returns:
-        The batch (a pair with its note where `noted` is not None), and the report that another
-        making of it is compared with; None where it is not reported on.
+        The batch, as a pair with its `detaug.ledger.lines.BatchRecord` if there is a ledger; and
+        its candidate for a check, or None.
     """
-    check = None
-    began = time.perf_counter()
+    candidate = None
+    start = time.perf_counter()
     if is_checked(number, every):
         batch, report = producer.make_reported(*key, state)
-        check = RecheckCandidate(key, report, number)
+        candidate = RecheckCandidate(key, report, number)
     else:
         batch = producer.make(*key, state=state)
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     if noted is None:
-        return batch, check
-    return (batch, batch_record(batch, seconds, noted)), check
+        return batch, candidate
+    return (batch, batch_record(batch, seconds, noted)), candidate
 
 
-def answer(
+def handle_request(
     producer: Producer,
     request: Request,
     keeps_loader: bool = False,
-) -> Answer:
-    """Return what the run-time check has asked for; an error of the pipeline's is part of that.
+) -> Response:
+    """Return the response to a request; an exception of the pipeline is a response as well.
 
     Args:
         producer: Makes the batches.
-        request: What is asked for.
-        keeps_loader: Batches are made by the stateless loader that made those of earlier requests.
-            Each loader is otherwise a pristine one, which opens its files and stores again.
+        request: The request.
+        keeps_loader: True: a stateless loader that handled earlier requests is used again. False:
+            the loader is a pristine copy, which opens its files and stores again.
     """
     if isinstance(request, TraceRequest):
         if request.fresh:
@@ -120,6 +149,7 @@ def answer(
         except BaseException as error:
             if is_interrupt(error):
                 raise
+            # Only what it leaves behind in this process matters, not whether it could be made.
     try:
         return RecheckResponse(producer.make_reported(*key, state)[1])
     except BaseException as error:

@@ -46,7 +46,7 @@ class ReferenceSchedule:
         while own < self.window and epochs <= self.window:
             end = self._end_at(position)
             if end is not None:
-                position, epochs = end.then, epochs + 1
+                position, epochs = end.next_position, epochs + 1
                 continue
             key = self._key(position)
             if self._gap(key):
@@ -56,7 +56,7 @@ class ReferenceSchedule:
             own += 1
             position = self.after(position)
 
-    def wanted(self) -> list[BatchKey]:
+    def window_tasks(self) -> list[BatchKey]:
         self._ended = {
             epoch: ended for epoch, ended in self._ended.items() if epoch >= self.position.epoch
         }
@@ -76,7 +76,7 @@ class ReferenceSchedule:
     def start(self, key: BatchKey) -> None:
         self.in_flight.add(key)
 
-    def lose(self, key: BatchKey) -> None:
+    def requeue(self, key: BatchKey) -> None:
         self.in_flight.discard(key)
 
     def finish(self, key: BatchKey, outcome: Outcome) -> None:
@@ -92,8 +92,8 @@ class ReferenceSchedule:
         ended[stream] = min(turn, ended.get(stream, turn))
 
     def prune(self) -> None:
-        wanted = self.wanted()
-        self.outcomes = {key: outcome for key, outcome in self.outcomes.items() if key in wanted}
+        tasks = self.window_tasks()
+        self.outcomes = {key: outcome for key, outcome in self.outcomes.items() if key in tasks}
 
     def forget_failures(self) -> None:
         self.outcomes = {
@@ -127,7 +127,7 @@ class ReferenceSchedule:
             self.outcomes.pop(self._key(position))
             self.position = self.after(position)
         elif isinstance(outcome, EpochEnd):
-            self.position = outcome.then
+            self.position = outcome.next_position
         else:
             self.position = position
 

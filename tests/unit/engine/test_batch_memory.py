@@ -36,14 +36,14 @@ class Pair:
 
     def __init__(self, keep: int = KEPT) -> None:
         self.worker, self.parent = WorkerSlots(), ParentSlots(keep)
-        allocate_with(self.worker.take)
+        allocate_with(self.worker.allocate)
         self.made = self.dropped = 0
 
     def send(self, make: Callable[[], Any]) -> Any:
         """What the parent gets of a batch."""
         whole = [make()]
         contents, descriptor = self.worker.write(pack(whole[0]), whole)
-        self.worker.abandon()
+        self.worker.discard()
         self.made += descriptor is not None
         batch = self.parent.open(contents, descriptor)
         self.give_back()
@@ -55,9 +55,9 @@ class Pair:
         return contents, self.parent.open(contents, descriptor)
 
     def give_back(self) -> None:
-        again, dropped = self.parent.take_returned()
+        again, dropped = self.parent.collect_returned()
         self.dropped += len(dropped)
-        self.worker.give_back(again)
+        self.worker.release(again)
         self.worker.drop(dropped)
 
 
@@ -204,7 +204,7 @@ def test_an_array_that_is_kept_is_copied(pair: Pair) -> None:
 
 def test_a_batch_that_fails_leaves_its_slot_to_the_next(pair: Pair) -> None:
     filled(1.0)
-    pair.worker.abandon()
+    pair.worker.discard()
     batch = pair.send(lambda: {"data": filled(2.0)})
     assert (batch["data"] == 2.0).all()
     assert pair.made == 1
@@ -259,7 +259,7 @@ def test_a_batch_that_is_taken_between_the_hook_and_the_fork_is_never_overwritte
     slots._after_fork()
     assert pair.parent._mappings[contents.slot].inherited
     del batch
-    assert pair.parent.take_returned() == ([], [contents.slot])
+    assert pair.parent.collect_returned() == ([], [contents.slot])
 
 
 def test_slot_whose_descriptor_was_dropped_goes_back_to_be_dropped() -> None:
@@ -268,9 +268,9 @@ def test_slot_whose_descriptor_was_dropped_goes_back_to_be_dropped() -> None:
     assert descriptor is not None
     with pytest.raises(LimitReached, match="open files"):
         parent.open(contents, None)
-    again, dropped = parent.take_returned()
+    again, dropped = parent.collect_returned()
     assert (again, dropped) == ([], [contents.slot])
-    worker.give_back(again)
+    worker.release(again)
     worker.drop(dropped)
     contents, descriptor = worker.write(pack({"data": np.arange(10_000)}), [])
     assert descriptor is not None, "it is a new slot"
@@ -291,7 +291,7 @@ def test_end_of_a_batch_runs_no_line_in_which_an_interrupt_could_be_lost(pair: P
     finally:
         sys.setprofile(before)
     assert lines == []
-    assert pair.parent.take_returned() == ([contents.slot], [])
+    assert pair.parent.collect_returned() == ([contents.slot], [])
 
 
 def test_a_fork_while_slots_go_back_inherits_what_the_user_holds_and_nothing_else() -> None:
@@ -309,7 +309,7 @@ def test_a_fork_while_slots_go_back_inherits_what_the_user_holds_and_nothing_els
     seen = []
 
     def fork(frame: FrameType, event: str, arg: Any) -> Any:  # another thread may, at any line
-        if frame.f_code is ParentSlots.take_returned.__code__ and event == "line":
+        if frame.f_code is ParentSlots.collect_returned.__code__ and event == "line":
             _before_fork()
             _after_fork()
             seen.append([each.inherited for each in mappings])
@@ -318,13 +318,13 @@ def test_a_fork_while_slots_go_back_inherits_what_the_user_holds_and_nothing_els
     before = sys.gettrace()
     sys.settrace(fork)
     try:
-        returned = parent.take_returned()
+        returned = parent.collect_returned()
     finally:
         sys.settrace(before)
     assert len(seen) > 10
     assert all(each == [True] + [False] * 4 for each in seen)
     assert len(returned[0]) == 4
     held.clear()
-    assert parent.take_returned() == ([], [contents.slot - 4]), (
+    assert parent.collect_returned() == ([], [contents.slot - 4]), (
         "the child may see it: it is not filled again"
     )

@@ -89,8 +89,8 @@ class Run:
             heapq.heappush(free, (now + cost, worker))
             numbers[worker] += 1
             if is_checked(numbers[worker], EVERY):
-                self.checks.reported(check(step, numbers[worker], worker))
-            self.checks.worked(cost)
+                self.checks.on_candidate(check(step, numbers[worker], worker))
+            self.checks.add_batch_time(cost)
             self.worked += cost
             self._check(seconds, step + 1)
         self.checks.end_is_near()
@@ -99,7 +99,7 @@ class Run:
     def _check(self, seconds, batches):
         while (due := self.checks.next()) is not None:
             cost = seconds * (2 if due.after is not None else 1)
-            self.checks.paid_for_process(self.process_seconds)
+            self.checks.add_process_time(self.process_seconds)
             answer(self.checks, due, cost)
             self.spent += cost + self.process_seconds
             if not self.made:
@@ -148,22 +148,22 @@ def test_a_short_run_pays_for_one_check_and_next_to_nothing_else(seconds, most):
 def test_the_process_that_is_made_for_a_check_counts():
     checks = checks_of()
     for step in range(20):
-        checks.worked(1.0)
-        checks.reported(check(step, number=2, worker=step))
+        checks.add_batch_time(1.0)
+        checks.on_candidate(check(step, number=2, worker=step))
     due = checks.next()
-    checks.paid_for_process(0.2)
+    checks.add_process_time(0.2)
     answer(checks, due, 0.001)
     assert checks.next() is None
     checks.run_has_lasted(LONG)
     for _ in range(200):
-        checks.worked(1.0)
+        checks.add_batch_time(1.0)
     assert checks.next() is not None
 
 
 def test_another_hash_seed_is_tried_in_a_long_run_alone():
     checks = checks_of()
-    checks.worked(0.1)
-    checks.reported(check(0, number=2))
+    checks.add_batch_time(0.1)
+    checks.on_candidate(check(0, number=2))
     answer(checks, checks.next(), 0.1)
     assert checks.for_other_hashes() is None
     checks.run_has_lasted(LONG - 1)
@@ -182,8 +182,8 @@ def test_later_checks_take_batches_after_the_longest_history():
 def test_a_check_that_came_to_nothing_is_followed_by_another():
     checks = checks_of()
     for step in range(4):
-        checks.reported(check(step, number=2, worker=step + 1))
-        checks.worked(5.0)
+        checks.on_candidate(check(step, number=2, worker=step + 1))
+        checks.add_batch_time(5.0)
     assert checks.next() is not None
     assert checks.next() is not None  # it was not answered
     answer(checks, check(1, number=2), 5.0)
@@ -210,8 +210,8 @@ def test_first_second_fourth_and_then_one_in_so_many():
 def test_all_are_checked_where_that_is_asked_for_and_the_first_after_itself():
     checks, made = checks_of(every=1), []
     for step in range(50):
-        checks.worked(2.0)
-        checks.reported(check(step, number=1 + step // 5))
+        checks.add_batch_time(2.0)
+        checks.on_candidate(check(step, number=1 + step // 5))
         while (due := checks.next()) is not None:
             answer(checks, due, 2.0)
             made.append(due)
@@ -221,15 +221,15 @@ def test_all_are_checked_where_that_is_asked_for_and_the_first_after_itself():
 
 def test_late_batches_of_a_stream_cost_those_before_them():
     checks = checks_of(stateless=False)
-    checks.reported(check(1, number=2))
+    checks.on_candidate(check(1, number=2))
     made = checks.next()
     assert made is not None
     answer(checks, made, 0.02)
     for _ in range(1000):
-        checks.worked(0.01)
-    checks.reported(check(5_000, number=100))
+        checks.add_batch_time(0.01)
+    checks.on_candidate(check(5_000, number=100))
     assert checks.next() is None
-    checks.reported(check(7, number=4))
+    checks.on_candidate(check(7, number=4))
     made = checks.next()
     assert made is not None
     assert made.key.step == 7

@@ -35,10 +35,10 @@ def test_time_in_which_the_whole_program_was_stopped_is_no_stall(
     monkeypatch.setattr(stall_watch, "describe_batch", lambda key, places: "a batch")
     pool: Any = Mock()
     watch = StallWatch(5.0, Mock(), kill=pool.kill, abandon=pool.abandon)
-    worker = Worker(1, 0, Mock(), Mock(), ready=True, since=0.0)
+    worker = Worker(1, 0, Mock(), Mock(), ready=True, task_started_at=0.0)
     worker.tasks.append(Mock())
     for clock[0] in looks:
-        watch.look([worker])
+        watch.check([worker])
     assert bool(pool.kill.mock_calls) == killed
 
 
@@ -49,12 +49,12 @@ def test_a_killed_worker_is_not_abandoned_for_the_time_in_which_the_program_was_
     monkeypatch.setattr(stall_watch, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     pool: Any = Mock()
     watch = StallWatch(None, Mock(), kill=pool.kill, abandon=pool.abandon)
-    worker = Worker(1, 0, Mock(), Mock(), left=1.0, killed=1.0)
+    worker = Worker(1, 0, Mock(), Mock(), disconnected_at=1.0, killed_at=1.0)
     for clock[0] in [2.0, 902.0, 903.0]:
-        watch.look([worker])
+        watch.check([worker])
     assert not pool.abandon.mock_calls
     clock[0] = 905.0
-    watch.look([worker])
+    watch.check([worker])
     pool.abandon.assert_called_once_with(worker)
 
 

@@ -171,10 +171,10 @@ def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both
         schedule.position = reference.position = chance.choice(places)
 
     def lose():
-        each("lose", begun.pop(chance.randrange(len(begun))))
+        each("requeue", begun.pop(chance.randrange(len(begun))))
 
     def be_interrupted():
-        schedule._settled = None
+        schedule._computed_for = None
 
     for _ in range(events):
         busy = [finish, finish, lose] if begun else []
@@ -184,7 +184,7 @@ def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both
         if do is not go_on and do is not put_back:
             handed_out = None
         do()
-        assert list(schedule.wanted()) == reference.wanted()
+        assert list(schedule.window_tasks()) == reference.window_tasks()
         reference.prune()
         assert schedule.position == reference.position
         assert schedule.outcomes == reference.outcomes
@@ -223,7 +223,7 @@ class Workers:
 
     def go(self, index):
         for key in self.present.pop(index).tasks:
-            self.schedule.lose(key)
+            self.schedule.requeue(key)
 
     def work(self):
         """One of them makes a batch, or the reader takes one; False: nobody can do anything."""
