@@ -1,6 +1,4 @@
-"""`python -m docs.badges`: draw README's badges from `pyproject.toml`, so that each of them is
-true.
-"""
+"""`python -m docs.badges`: draw README's badges from `pyproject.toml`."""
 
 from __future__ import annotations
 
@@ -10,12 +8,13 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[1]
 FOLDER = REPOSITORY / "docs" / "images" / "badges"
 
-#: Of a letter and of the space around a text, in pixels.
+#: Average width of a letter, and the space around a text, in pixels.
 LETTER = 6.6
 MARGIN = 12
 
 BADGE = """\
-<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" aria-label="{left}: {right}">
+<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" \
+aria-label="{left}: {right}">
 <rect width="{width}" height="20" rx="3" fill="#3b4bc0"/>
 <rect width="{middle}" height="20" rx="3" fill="#444b55"/>
 <g fill="#fff" text-anchor="middle" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">
@@ -27,7 +26,7 @@ BADGE = """\
 
 
 def badges() -> dict[str, str]:
-    """Return file name → SVG."""
+    """Return the SVG of each badge, by file name."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     prefix = "Programming Language :: Python :: "
     classifiers = [text.removeprefix(prefix) for text in project["classifiers"]]
@@ -42,6 +41,7 @@ def badges() -> dict[str, str]:
 
 
 def _badge(left: str, right: str) -> str:
+    """Return the SVG of a badge with a dark and a coloured half."""
     middle = round(LETTER * len(left)) + MARGIN
     width = middle + round(LETTER * len(right)) + MARGIN
     return BADGE.format(

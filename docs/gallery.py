@@ -1,12 +1,12 @@
-"""`python -m docs.gallery` makes docs/gallery.md and its pictures: every transform at low, middle
-and high strength.
+"""`python -m docs.gallery`: draw docs/gallery.md, every transform at three strengths.
 
-The page shows the code that makes the pictures, because they are made by the code on the page.
+The pictures are made by the code that the page shows.
 """
 
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,13 +23,18 @@ from detaug.tools.pictures.slices import colour_of
 Pixels = NDArray[np.uint8]
 
 FOLDER = Path(__file__).parent
-PAGE, PICTURES = FOLDER / "gallery.md", FOLDER / "images" / "gallery"
+PAGE = FOLDER / "gallery.md"
+PICTURES = FOLDER / "images" / "gallery"
 
-#: Width of a panel in pixels, the distance between two, and how many colours a picture has.
-_PANEL, _GAP, _COLOURS = 164, 6, 28
+#: Width of a panel, and of the gap between two panels, in pixels.
+_PANEL_WIDTH = 164
+_GAP = 6
+#: Number of colours in a picture; few make a small file.
+_NUM_COLOURS = 28
 
-#: Grey values that become black and white, in the units of the page's image.
-_WINDOW = (0.0, 2.6)
+#: Intensities that are drawn black and white, in the units of the page's image.
+_BLACK = 0.0
+_WHITE = 2.6
 
 PREPARATION = """\
 import math
@@ -54,15 +59,15 @@ def show(transform, number=0):
 
 @dataclass(frozen=True)
 class Entry:
-    """One transform, or one side of it.
+    """A transform, or one of its effects, on the page.
 
     Attributes:
-        title: its name, and which side.
-        code: makes a list of three, from weak to strong.
-        looks: what is drawn of a result: its "image", the image with outlines of its "labels", or
-            of the image's further "channels", which are labels by then.
-        words: what the three are.
-        first: number of the sample that the first is drawn for.
+        title: the transform's name, followed by the effect.
+        code: an expression for a list of three transforms, from weak to strong.
+        looks: "image": draw the image alone; "labels": draw outlines of the labels too;
+            "channels": draw outlines of the image's further channels too.
+        words: a sentence about the three.
+        first: number of the sample to which the first of the three is applied.
     """
 
     title: str
@@ -73,119 +78,259 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """The transform's class."""
+        """The name of the transform's class."""
         return self.title.partition(":")[0]
 
     @property
     def file(self) -> str:
-        """The picture's name."""
-        return (
-            "".join(each if each.isalnum() else "-" for each in self.title.lower()).replace(
-                "--", "-"
-            )
-            + ".png"
-        )
+        """The name of the picture's file."""
+        return f"{re.sub('[^a-z0-9]+', '-', self.title.lower())}.png"
 
 
 GROUPS: dict[str, list[Entry]] = {
     "Space": [
-        Entry("SpatialTransform: rotation", "[SpatialTransform((145, 181), 0, False, p_rotation=1, "
-                                            "rotation=(a, a)) for a in (0.1, 0.3, 0.8)]", "labels"),
-        Entry("SpatialTransform: scaling", "[SpatialTransform((145, 181), 0, False, p_scaling=1, "
-                                           "scaling=(s, s)) for s in (0.9, 0.75, 0.5)]", "labels"),
-        Entry("SpatialTransform: shear", "[SpatialTransform((145, 181), 0, False, p_shear=1, "
-                                         "shear=(s, s)) for s in (0.1, 0.2, 0.4)]", "labels"),
-        Entry("SpatialTransform: elastic deformation", "[\n    SpatialTransform(\n        (145, "
-                                                       "181),\n        0,\n        False,\n        "
-                                                       "p_elastic_deform=1,\n        "
-                                                       "elastic_deform_scale=0.1,\n        "
-                                                       "elastic_deform_magnitude=m,\n    )\n    "
-                                                       "for m in (3, 7, 14)\n]", "labels"),
-        Entry("Mirror", "[Mirror((0, 1))] * 3", "labels", "Each axis is mirrored with a "
-                                                          "probability of one half."),
-        Entry("Rot90", "[Rot90(1, (quarters,), (0, 1)) for quarters in (1, 2, 3)]", "labels"),
-        Entry("TransposeAxes", "[Compose([CenterCrop((145, 145)), TransposeAxes((0, 1))])] * "
-                               "3", "labels", "Axes of equal length are shuffled.", first=4),
-        Entry("CenterCrop", "[CenterCrop(size) for size in ((130, 160), (100, 120), (60, "
-                            "70))]", "labels"),
-        Entry("RandomCrop", "[RandomCrop(size) for size in ((130, 160), (100, 120), (60, "
-                            "70))]", "labels"),
+        Entry(
+            "SpatialTransform: rotation",
+            "[SpatialTransform((145, 181), 0, False, p_rotation=1, rotation=(a, a)) "
+            "for a in (0.1, 0.3, 0.8)]",
+            looks="labels",
+        ),
+        Entry(
+            "SpatialTransform: scaling",
+            "[SpatialTransform((145, 181), 0, False, p_scaling=1, scaling=(s, s)) "
+            "for s in (0.9, 0.75, 0.5)]",
+            looks="labels",
+        ),
+        Entry(
+            "SpatialTransform: shear",
+            "[SpatialTransform((145, 181), 0, False, p_shear=1, shear=(s, s)) "
+            "for s in (0.1, 0.2, 0.4)]",
+            looks="labels",
+        ),
+        Entry(
+            "SpatialTransform: elastic deformation",
+            "[\n"
+            "    SpatialTransform(\n"
+            "        (145, 181),\n"
+            "        0,\n"
+            "        False,\n"
+            "        p_elastic_deform=1,\n"
+            "        elastic_deform_scale=0.1,\n"
+            "        elastic_deform_magnitude=m,\n"
+            "    )\n"
+            "    for m in (3, 7, 14)\n"
+            "]",
+            looks="labels",
+        ),
+        Entry(
+            "Mirror",
+            "[Mirror((0, 1))] * 3",
+            looks="labels",
+            words="Each axis is mirrored with a probability of one half.",
+        ),
+        Entry(
+            "Rot90",
+            "[Rot90(1, (quarters,), (0, 1)) for quarters in (1, 2, 3)]",
+            looks="labels",
+        ),
+        Entry(
+            "TransposeAxes",
+            "[Compose([CenterCrop((145, 145)), TransposeAxes((0, 1))])] * 3",
+            looks="labels",
+            words="Axes of equal length are shuffled.",
+            first=4,
+        ),
+        Entry(
+            "CenterCrop",
+            "[CenterCrop(size) for size in ((130, 160), (100, 120), (60, 70))]",
+            looks="labels",
+        ),
+        Entry(
+            "RandomCrop",
+            "[RandomCrop(size) for size in ((130, 160), (100, 120), (60, 70))]",
+            looks="labels",
+        ),
     ],
     "Noise and resolution": [
-        Entry("GaussianNoise", "[GaussianNoise((variance, variance)) for variance in (0.03, 0.1, "
-                               "0.3)]"),
-        Entry("RicianNoise", "[RicianNoise((variance, variance)) for variance in (0.05, 0.2, "
-                             "0.6)]"),
-        Entry("GaussianBlur", "[GaussianBlur((sigma, sigma)) for sigma in (0.7, 1.5, 4)]"),
-        Entry("MedianFilter", "[MedianFilter(size) for size in (3, 5, 9)]"),
-        Entry("Sharpening", "[Sharpening(strength) for strength in (0.3, 0.8, 2)]"),
-        Entry("SimulateLowResolution", "[SimulateLowResolution((s, s), False, True, None) for s in "
-                                       "(0.5, 0.3, 0.15)]"),
-        Entry("Anisotropy", "[Anisotropy((1,), (factor, factor)) for factor in (2, 4, "
-                            "8)]", words="Thick slices along the second axis."),
+        Entry(
+            "GaussianNoise",
+            "[GaussianNoise((variance, variance)) for variance in (0.03, 0.1, 0.3)]",
+        ),
+        Entry(
+            "RicianNoise",
+            "[RicianNoise((variance, variance)) for variance in (0.05, 0.2, 0.6)]",
+        ),
+        Entry(
+            "GaussianBlur",
+            "[GaussianBlur((sigma, sigma)) for sigma in (0.7, 1.5, 4)]",
+        ),
+        Entry(
+            "MedianFilter",
+            "[MedianFilter(size) for size in (3, 5, 9)]",
+        ),
+        Entry(
+            "Sharpening",
+            "[Sharpening(strength) for strength in (0.3, 0.8, 2)]",
+        ),
+        Entry(
+            "SimulateLowResolution",
+            "[SimulateLowResolution((s, s), False, True, None) for s in (0.5, 0.3, 0.15)]",
+        ),
+        Entry(
+            "Anisotropy",
+            "[Anisotropy((1,), (factor, factor)) for factor in (2, 4, 8)]",
+            words="Thick slices along the second axis.",
+        ),
     ],
     "Intensities": [
-        Entry("BrightnessAdditive", "[BrightnessAdditive(mu, 0, False) for mu in (0.2, 0.6, 1.5)]"),
-        Entry("MultiplicativeBrightness", "[MultiplicativeBrightness((factor, factor), True) for "
-                                          "factor in (0.85, 0.6, 1.6)]"),
-        Entry("Contrast", "[Contrast((factor, factor), False, True) for factor in (0.8, 0.5, "
-                          "1.6)]"),
-        Entry("Gamma", "[Gamma((gamma, gamma), 0, True, 1, 0) for gamma in (0.7, 1.5, 3)]"),
-        Entry("HistogramShift", "[HistogramShift(points) for points in (16, 6, "
-                                "3)]", words="The fewer points, the larger the shifts."),
-        Entry("InvertImage", "[InvertImage(1)] * 3", words="There is one strength."),
-        Entry("CutOffOutliers", "[CutOffOutliers(0, p, p_retain_std=0) for p in (95, 80, 60)]"),
-        Entry("BrightnessGradientAdditive", "[BrightnessGradientAdditive((60, 60), (0.2, 0.8), "
-                                            "strength) for strength in (0.5, 1.5, 4)]"),
-        Entry("LocalGamma", "[LocalGamma((40, 40), (0.3, 0.7), (gamma, gamma)) for gamma in (0.7, "
-                            "0.4, 0.1)]"),
-        Entry("LocalContrast", "[LocalContrast((40, 40), (0.3, 0.7), (contrast, contrast)) for "
-                               "contrast in (0.7, 0.3, 3)]"),
-        Entry("LocalSmoothing", "[LocalSmoothing((40, 40), (0.3, 0.7), 1, (sigma, sigma)) for "
-                                "sigma in (1, 2.5, 6)]"),
+        Entry(
+            "BrightnessAdditive",
+            "[BrightnessAdditive(mu, 0, False) for mu in (0.2, 0.6, 1.5)]",
+        ),
+        Entry(
+            "MultiplicativeBrightness",
+            "[MultiplicativeBrightness((factor, factor), True) for factor in (0.85, 0.6, 1.6)]",
+        ),
+        Entry(
+            "Contrast",
+            "[Contrast((factor, factor), False, True) for factor in (0.8, 0.5, 1.6)]",
+        ),
+        Entry(
+            "Gamma",
+            "[Gamma((gamma, gamma), 0, True, 1, 0) for gamma in (0.7, 1.5, 3)]",
+        ),
+        Entry(
+            "HistogramShift",
+            "[HistogramShift(points) for points in (16, 6, 3)]",
+            words="The fewer points, the larger the shifts.",
+        ),
+        Entry(
+            "InvertImage",
+            "[InvertImage(1)] * 3",
+            words="There is one strength.",
+        ),
+        Entry(
+            "CutOffOutliers",
+            "[CutOffOutliers(0, p, p_retain_std=0) for p in (95, 80, 60)]",
+        ),
+        Entry(
+            "BrightnessGradientAdditive",
+            "[BrightnessGradientAdditive((60, 60), (0.2, 0.8), strength) "
+            "for strength in (0.5, 1.5, 4)]",
+        ),
+        Entry(
+            "LocalGamma",
+            "[LocalGamma((40, 40), (0.3, 0.7), (gamma, gamma)) for gamma in (0.7, 0.4, 0.1)]",
+        ),
+        Entry(
+            "LocalContrast",
+            "[LocalContrast((40, 40), (0.3, 0.7), (contrast, contrast)) "
+            "for contrast in (0.7, 0.3, 3)]",
+        ),
+        Entry(
+            "LocalSmoothing",
+            "[LocalSmoothing((40, 40), (0.3, 0.7), 1, (sigma, sigma)) for sigma in (1, 2.5, 6)]",
+        ),
     ],
     "Artefacts of MRI": [
-        Entry("BiasField", "[BiasField((-c, c)) for c in (0.2, 0.5, 1)]"),
-        Entry("Ghosting", "[Ghosting((4, 4), intensity=(i, i)) for i in (0.3, 0.7, 1.5)]"),
-        Entry("GibbsNoise", "[GibbsNoise((alpha, alpha)) for alpha in (0.6, 0.75, "
-                            "0.88)]", words="The plane is treated as a patch of a larger field of "
-                                            "view: its border does not ring."),
-        Entry("Spikes", "[Spikes(1, (i, i)) for i in (0.1, 0.3, 1)]"),
-        Entry("Motion", "[Motion((a, a), (t, t), num_transforms=2) for a, t in ((0.04, 2), (0.1, "
-                        "6), (0.2, 14))]", words="The plane is treated as a patch of a larger "
-                                                 "field of view: its border does not move with "
-                                                 "it."),
+        Entry(
+            "BiasField",
+            "[BiasField((-c, c)) for c in (0.2, 0.5, 1)]",
+        ),
+        Entry(
+            "Ghosting",
+            "[Ghosting((4, 4), intensity=(i, i)) for i in (0.3, 0.7, 1.5)]",
+        ),
+        Entry(
+            "GibbsNoise",
+            "[GibbsNoise((alpha, alpha)) for alpha in (0.6, 0.75, 0.88)]",
+            words=(
+                "The plane is treated as a patch of a larger field of view: its border does not "
+                "ring."
+            ),
+        ),
+        Entry(
+            "Spikes",
+            "[Spikes(1, (i, i)) for i in (0.1, 0.3, 1)]",
+        ),
+        Entry(
+            "Motion",
+            "[Motion((a, a), (t, t), num_transforms=2) "
+            "for a, t in ((0.04, 2), (0.1, 6), (0.2, 14))]",
+            words=(
+                "The plane is treated as a patch of a larger field of view: its border does not "
+                "move with it."
+            ),
+        ),
     ],
     "Missing parts": [
-        Entry("BlankRectangle", "[BlankRectangle([[8, 30], [8, 30]], 0.0, number) for number in "
-                                "(2, 8, 25)]"),
-        Entry("CoarseDropout", "[CoarseDropout(holes, 16, fill_value=0.0) for holes in (3, 12, "
-                               "40)]"),
-        Entry("MaskImage", "[Compose([RemoveLabel(label, -1), MaskImage([0])]) for label in (1, 2, "
-                           "0)]", words="The image becomes 0 where the label is below 0."),
+        Entry(
+            "BlankRectangle",
+            "[BlankRectangle([[8, 30], [8, 30]], 0.0, number) for number in (2, 8, 25)]",
+        ),
+        Entry(
+            "CoarseDropout",
+            "[CoarseDropout(holes, 16, fill_value=0.0) for holes in (3, 12, 40)]",
+        ),
+        Entry(
+            "MaskImage",
+            "[Compose([RemoveLabel(label, -1), MaskImage([0])]) for label in (1, 2, 0)]",
+            words="The image becomes 0 where the label is below 0.",
+        ),
     ],
     "Labels": [
-        Entry("RemoveLabel", "[RemoveLabel(label, 0) for label in (1, 2, "
-                             "3)]", "labels", "Label 1, label 2, and one that is not there."),
-        Entry("ConvertSegmentationToRegions", "[ConvertSegmentationToRegions(regions) for regions "
-                                              "in ([1], [2], [(1, 2), 2])]", "labels"),
-        Entry("DownsampleSegForDS", "[DownsampleSegForDS([scale]) for scale in (1, 0.5, "
-                                    "0.2)]", "labels", "For deep supervision."),
-        Entry("MoveSegAsOneHotToData", "[MoveSegAsOneHotToData(0, which) for which in ((1,), (2,), "
-                                       "(1, 2))]", "channels", "For cascades: labels become "
-                                                               "channels of the image."),
-        Entry("ApplyRandomBinaryOperator", "[\n    Compose([MoveSegAsOneHotToData(0, (2,)), "
-                                           "ApplyRandomBinaryOperator(1, strel_size=(n, n))])\n    "
-                                           "for n in (1, 3, 6)\n]", "channels", "As a cascade's "
-                                                                                "first stage errs: "
-                                                                                "dilated, eroded, "
-                                                                                "closed or opened."),
-        Entry("RemoveRandomConnectedComponentFromOneHotEncoding", "[\n    Compose(\n        [\n    "
-                                                                  "        MoveSegAsOneHotToData(0, (1,)),\n            RemoveRandomConnectedComponentFromOneHotEncoding(1, 0, limit),\n        ]\n    )\n    for limit in (0.01, 0.1, 1)\n]", "channels", "Components that cover more than the limit stay.", first=11),
+        Entry(
+            "RemoveLabel",
+            "[RemoveLabel(label, 0) for label in (1, 2, 3)]",
+            looks="labels",
+            words="Label 1, label 2, and one that is not there.",
+        ),
+        Entry(
+            "ConvertSegmentationToRegions",
+            "[ConvertSegmentationToRegions(regions) for regions in ([1], [2], [(1, 2), 2])]",
+            looks="labels",
+        ),
+        Entry(
+            "DownsampleSegForDS",
+            "[DownsampleSegForDS([scale]) for scale in (1, 0.5, 0.2)]",
+            looks="labels",
+            words="For deep supervision.",
+        ),
+        Entry(
+            "MoveSegAsOneHotToData",
+            "[MoveSegAsOneHotToData(0, which) for which in ((1,), (2,), (1, 2))]",
+            looks="channels",
+            words="For cascades: labels become channels of the image.",
+        ),
+        Entry(
+            "ApplyRandomBinaryOperator",
+            "[\n"
+            "    Compose([MoveSegAsOneHotToData(0, (2,)), ApplyRandomBinaryOperator(1, "
+            "strel_size=(n, n))])\n"
+            "    for n in (1, 3, 6)\n"
+            "]",
+            looks="channels",
+            words="As a cascade's first stage errs: dilated, eroded, closed or opened.",
+        ),
+        Entry(
+            "RemoveRandomConnectedComponentFromOneHotEncoding",
+            "[\n"
+            "    Compose(\n"
+            "        [\n"
+            "            MoveSegAsOneHotToData(0, (1,)),\n"
+            "            RemoveRandomConnectedComponentFromOneHotEncoding(1, 0, limit),\n"
+            "        ]\n"
+            "    )\n"
+            "    for limit in (0.01, 0.1, 1)\n"
+            "]",
+            looks="channels",
+            words="Components that cover more than the limit stay.",
+            first=11,
+        ),
     ],
-}  # fmt: skip
+}
 
-#: Transforms that nobody can see, and why.
+#: Transforms without a visible effect, and what they do.
 WITHOUT_PICTURES = {
     "Compose": "transforms one after another",
     "RandomApply": "a transform with a probability",
@@ -197,20 +342,27 @@ WITHOUT_PICTURES = {
 
 
 def entries() -> Iterator[Entry]:
-    """All, in the page's order."""
+    """Yield all entries, in the page's order."""
     for group in GROUPS.values():
         yield from group
 
 
 def preparation() -> dict[str, Any]:
-    """The names that the page's first block makes."""
+    """Return the names that the page's first code block defines."""
     names: dict[str, Any] = {}
     exec(compile(PREPARATION, str(PAGE), "exec", dont_inherit=True), names)
     return names
 
 
 def picture(entry: Entry, names: dict[str, Any]) -> Pixels:
-    """The original, and the three strengths, beside each other: (rows, columns, 3) uint8.
+    """Return the original and the three strengths side by side.
+
+    Args:
+        entry: the transform.
+        names: the names that its code uses.
+
+    Returns:
+        (rows, columns, 3), uint8.
 
     Raises:
         ValueError: the code does not make three transforms.
@@ -220,98 +372,124 @@ def picture(entry: Entry, names: dict[str, Any]) -> Pixels:
         raise ValueError(
             f"{entry.title}: three strengths are shown, and {entry.code} makes {len(transforms)}"
         )
-    original = {"image": names["image"], "segmentation": names["labels"]}
-    results = [
-        original,
-        *(
-            names["show"](transform, number)
-            for number, transform in enumerate(transforms, entry.first)
-        ),
-    ]
-    height = round(_PANEL * names["image"].shape[2] / names["image"].shape[1])
-    sheet = np.full((height, 4 * _PANEL + 3 * _GAP, 3), 255, np.uint8)
-    for number, result in enumerate(results):
+    results = [{"image": names["image"], "segmentation": names["labels"]}]
+    for sample, transform in enumerate(transforms, entry.first):
+        results.append(names["show"](transform, sample))
+    _, image_width, image_height = names["image"].shape
+    height = round(_PANEL_WIDTH * image_height / image_width)
+    sheet = np.full((height, 4 * _PANEL_WIDTH + 3 * _GAP, 3), 255, np.uint8)
+    for index, result in enumerate(results):
         panel = _panel(result, entry.looks, height)
-        left = number * (_PANEL + _GAP) + (_PANEL - panel.shape[1]) // 2
-        top = (height - panel.shape[0]) // 2
-        sheet[top : top + panel.shape[0], left : left + panel.shape[1]] = panel
+        rows, columns = panel.shape[:2]
+        left = index * (_PANEL_WIDTH + _GAP) + (_PANEL_WIDTH - columns) // 2
+        top = (height - rows) // 2
+        sheet[top : top + rows, left : left + columns] = panel
     return sheet
 
 
 def _panel(result: dict[str, Any], looks: str, height: int) -> Pixels:
-    """Front above and the right side on the left, as radiologists look at it."""
-    image, labels = result["image"], result["segmentation"]
+    """Return a drawing of a result, in the radiological orientation.
+
+    Anterior is at the top, and the patient's right side on the left.
+
+    Args:
+        result: a transform's result, or the original.
+        looks: as in `Entry`.
+        height: of the panel, in pixels. A narrow drawing has this height, a wide one the panel's
+            width.
+    """
+    image = result["image"]
+    labels = result["segmentation"]
     if isinstance(labels, list):
         labels = labels[0]
-    masks: dict[int, Any] = {}
-    if looks == "labels" and labels.dtype == bool:
-        masks = {number + 1: region for number, region in enumerate(labels)}
-    elif looks == "labels":
-        masks = {label: labels[0] == label for label in (1, 2)}
-    elif looks == "channels":
-        masks = {number: channel > 0 for number, channel in enumerate(image[1:], 1)}
-    if masks and labels.shape[1:] != image.shape[1:]:  # a coarser grid
-        rows, columns = (
-            np.arange(n) * m // n for n, m in zip(image.shape[1:], labels.shape[1:], strict=True)
-        )
+    masks = _masks(image, labels, looks)
+    if masks and labels.shape[1:] != image.shape[1:]:
+        # Labels on a coarser grid: each voxel of the image gets the label that it lies in.
+        rows = _nearest(image.shape[1], labels.shape[1])
+        columns = _nearest(image.shape[2], labels.shape[2])
         masks = {label: mask[rows[:, None], columns] for label, mask in masks.items()}
+    # Axes are (left to right, posterior to anterior), rows of a picture go from top to bottom.
     turned = {label: mask.T[::-1] for label, mask in masks.items() if mask.any()}
     grey = image[0].T[::-1]
-    return _drawn(grey, turned, min(_PANEL, int(height * grey.shape[1] / grey.shape[0])))
+    width = int(height * grey.shape[1] / grey.shape[0])
+    return _draw(grey, turned, min(_PANEL_WIDTH, width))
 
 
-def _drawn(image: Any, masks: dict[int, Any], width: int) -> Pixels:
-    """Grey values with outlines of labels, which lie inside of their labels."""
-    (rows, columns), (low, high) = image.shape, _WINDOW
+def _masks(image: Any, labels: Any, looks: str) -> dict[int, Any]:
+    """Return the masks that are outlined, by the number of their colour."""
+    if looks == "image":
+        return {}
+    if looks == "channels":
+        return {index: channel > 0 for index, channel in enumerate(image[1:], 1)}
+    if labels.dtype == bool:
+        # Regions: one channel for each.
+        return dict(enumerate(labels, 1))
+    return {label: labels[0] == label for label in (1, 2)}
+
+
+def _nearest(size: int, source_size: int) -> Any:
+    """Return the indices (size,) that resample an axis of `source_size` entries."""
+    return np.arange(size) * source_size // size
+
+
+def _draw(image: Any, masks: dict[int, Any], width: int) -> Pixels:
+    """Return intensities as grey values, with outlines on the inside of the masks.
+
+    Args:
+        image: (rows, columns).
+        masks: of the same shape, by label.
+        width: of the drawing, in pixels.
+    """
+    rows, columns = image.shape
     height = max(1, round(width * rows / columns))
-    grey = np.clip((image - low) / (high - low), 0, 1).astype(np.float32)
+    grey = np.clip((image - _BLACK) / (_WHITE - _BLACK), 0, 1).astype(np.float32)
     method = Image.Resampling.BICUBIC if width >= columns else Image.Resampling.BOX
     resized = np.asarray(Image.fromarray(grey).resize((width, height), method))
-    picture = np.repeat(
-        np.clip(resized * 255 + 0.5, 0, 255).astype(np.uint8)[..., None], 3, axis=-1
-    )
-    places = np.ix_(np.arange(height) * rows // height, np.arange(width) * columns // width)
+    levels = np.clip(resized * 255 + 0.5, 0, 255).astype(np.uint8)
+    drawing = np.repeat(levels[..., None], 3, axis=-1)
+    grid = np.ix_(_nearest(height, rows), _nearest(width, columns))
     for label, mask in masks.items():
-        enlarged = mask[places]
-        # The picture's own edge is no border.
-        picture[enlarged & ~binary_erosion(enlarged, border_value=1)] = ImageColor.getrgb(
-            colour_of(label)
-        )
-    return picture
+        enlarged = mask[grid]
+        # border_value: a mask that reaches the edge of the picture has no outline there.
+        outline = enlarged & ~binary_erosion(enlarged, border_value=1)
+        drawing[outline] = ImageColor.getrgb(colour_of(label))
+    return drawing
 
 
 def png(pixels: Pixels) -> bytes:
-    """A small file: few colours, no metadata."""
+    """Return pixels as a small PNG file, with few colours and no metadata."""
+    image = Image.fromarray(pixels).quantize(
+        _NUM_COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+    )
     file = io.BytesIO()
-    Image.fromarray(pixels).quantize(
-        _COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
-    ).save(file, "PNG", optimize=True)
+    image.save(file, "PNG", optimize=True)
     return file.getvalue()
 
 
 def page() -> str:
-    """The page's text."""
+    """Return the page's text."""
     parts = [
         "# Gallery\n",
         (
             "Every transform of detaug on one plane of the MNI152 MRI: the original, and a low, a "
-            "middle and a high strength. Each "
-            "block is the code of the three. `show` of the first block applies one:\n"
+            "middle and a high strength. Each block is the code of the three. `show` of the first "
+            "block applies one:\n"
         ),
         f"```python\n{PREPARATION}```\n",
         (
-            "```python\nweak = show(GaussianNoise((0.01, 0.01)))  # a dict with image and "
-            "segmentation\n```\n"
+            "```python\n"
+            "weak = show(GaussianNoise((0.01, 0.01)))  # a dict with image and segmentation\n"
+            "```\n"
         ),
         (
             "Look at a whole pipeline of your own with `detaug preview` ([debug.md](debug.md)); "
-            "what each transform does is in "
-            "[transforms.md](transforms.md). `python -m docs.gallery` draws this page.\n"
+            "what each transform does is in [transforms.md](transforms.md). `python -m "
+            "docs.gallery` draws this page.\n"
         ),
     ]
-    for group, found in GROUPS.items():
+    for group, group_entries in GROUPS.items():
         parts.append(f"## {group}\n")
-        for entry in found:
+        for entry in group_entries:
             parts.append(f"### {entry.title}\n")
             if entry.words:
                 parts.append(f"{entry.words}\n")
@@ -321,7 +499,7 @@ def page() -> str:
             )
             parts.append(f"```python\n{entry.code}\n```\n")
     parts.append("## Without a picture\n")
-    rows = "\n".join(f"| `{name}` | {why} |" for name, why in WITHOUT_PICTURES.items())
+    rows = "\n".join(f"| `{name}` | {action} |" for name, action in WITHOUT_PICTURES.items())
     parts.append(f"| transform | what it does |\n|---|---|\n{rows}\n")
     parts.append(
         "Source: ICBM 2009a nonlinear symmetric template (Fonov et al., NeuroImage 54, 2011), as "
@@ -331,19 +509,20 @@ def page() -> str:
 
 
 def main() -> None:
-    """Write the page and its pictures; remove pictures that it no longer has."""
+    """Write the page and its pictures, and remove pictures that are no longer on it."""
     names = preparation()
     PICTURES.mkdir(parents=True, exist_ok=True)
-    size = 0
+    num_bytes = 0
     for entry in entries():
         content = png(picture(entry, names))
         (PICTURES / entry.file).write_bytes(content)
-        size += len(content)
+        num_bytes += len(content)
+    names_on_page = {entry.file for entry in entries()}
     for file in PICTURES.glob("*.png"):
-        if file.name not in {entry.file for entry in entries()}:
+        if file.name not in names_on_page:
             file.unlink()
     PAGE.write_text(page(), encoding="utf-8")
-    print(f"{PAGE}: {len(list(entries()))} pictures, {size / 1e6:.2f} MB", file=sys.stderr)
+    print(f"{PAGE}: {len(names_on_page)} pictures, {num_bytes / 1e6:.2f} MB", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""The package's README and URLs, by the one variable for the repository's address:
-`DETAUG_REPO_URL`.
+"""The package's README and URLs, with the repository's address from `DETAUG_REPO_URL`.
 
-A package index shows README without the repository around it, so that links and pictures need the
-whole address. hatchling runs this when it builds; `pyproject.toml` names it.
+A package index shows README without the repository, so that links and pictures need the whole
+address. hatchling runs this hook when it builds the package (see `pyproject.toml`).
 """
 
 from __future__ import annotations
@@ -19,27 +18,29 @@ _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)")
 
 
 def with_addresses(markdown: str, repository: str) -> str:
-    """Return the page with whole addresses.
+    """Return the page with absolute links.
 
     Args:
-        markdown: a page at the repository's root.
-        repository: its address, without a slash at the end; "": nothing is changed.
+        markdown: a page in the repository's root folder.
+        repository: the repository's address, without a slash at the end; "": change nothing.
     """
     if not repository:
         return markdown
 
-    def whole(link: re.Match[str]) -> str:
-        kind = "raw" if link[1] else "blob"
-        return f"{link[1]}[{link[2]}]({repository}/{kind}/main/{link[3]})"
+    def absolute(link: re.Match[str]) -> str:
+        mark, text, path = link.groups()
+        # The address of a picture is that of its bytes.
+        view = "raw" if mark else "blob"
+        return f"{mark}[{text}]({repository}/{view}/main/{path})"
 
-    return _LINK.sub(whole, markdown)
+    return _LINK.sub(absolute, markdown)
 
 
 class PackageMetadata(MetadataHookInterface):
-    """Fills in what `pyproject.toml` lists as dynamic."""
+    """The values of the fields that `pyproject.toml` lists as dynamic."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Set the README, and the URLs where the address is known."""
+        """Set the README, and the URLs if the address is known."""
         repository = os.environ.get("DETAUG_REPO_URL", "").rstrip("/")
         text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
         metadata["readme"] = {

@@ -18,13 +18,12 @@ from detaug.demo.loader import enlarged
 PATCH = (24, 24, 24)
 EPOCHS = 2
 BATCHES_PER_EPOCH = 8
-STOP_AFTER = 5  # batches of the first epoch
+#: Number of batches in the first epoch after which the run stops.
+STOP_AFTER = 5
 
 
 class Training:
-    """Everything that a run of training holds: the network, its optimizer, and where it is in the
-    data.
-    """
+    """The state of a training: network, optimizer, and position in the data."""
 
     def __init__(self, num_processes: int) -> None:
         torch.manual_seed(0)
@@ -41,20 +40,21 @@ class Training:
         )
 
     def steps(self) -> Iterator[str]:
-        """Train to the end; after each step, the fingerprint of the batch it was made with."""
+        """Train to the end. After each step, yield the fingerprint of its batch."""
         for epoch in range(self.augmenter.epoch, EPOCHS):
-            self.augmenter.set_epoch(epoch)  # in a resumed epoch this keeps the position
+            # In a resumed epoch this keeps the position.
+            self.augmenter.set_epoch(epoch)
             for batch in self.augmenter:
                 self.optimizer.zero_grad()
-                scores = self.network(torch.from_numpy(batch["data"]))
-                loss = nn.functional.cross_entropy(
-                    scores, torch.from_numpy(batch["seg"][:, 0]).long()
-                )
+                images = torch.from_numpy(batch["data"])
+                labels = torch.from_numpy(batch["seg"][:, 0]).long()
+                loss = nn.functional.cross_entropy(self.network(images), labels)
                 loss.backward()
                 self.optimizer.step()
                 yield fingerprint(batch)
 
     def checkpoint(self) -> bytes:
+        """Return the state as the bytes of a checkpoint file."""
         file = io.BytesIO()
         state = {
             "network": self.network.state_dict(),
@@ -65,12 +65,14 @@ class Training:
         return file.getvalue()
 
     def resume(self, checkpoint: bytes) -> None:
+        """Load the state of a checkpoint."""
         state = torch.load(io.BytesIO(checkpoint))
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.augmenter.load_state_dict(state["augmenter"])
 
     def weights(self) -> str:
+        """Return a fingerprint of the network's weights."""
         return fingerprint(self.network.state_dict())
 
 
@@ -88,7 +90,8 @@ def main() -> None:
         checkpoint = stopped.checkpoint()
     print(f"stopped after {STOP_AFTER} of {BATCHES_PER_EPOCH} batches of epoch 0")
 
-    resumed = Training(num_processes=1)  # as many processes as this machine has to spare
+    # The number of processes may change.
+    resumed = Training(num_processes=1)
     resumed.resume(checkpoint)
     print(f"resumed at epoch {resumed.augmenter.epoch}, step {resumed.augmenter.step}")
     with resumed.augmenter:

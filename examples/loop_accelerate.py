@@ -1,4 +1,4 @@
-"""Accelerate: `prepare`, `save_state` in mid-epoch, and `load_state` with `skip_first_batches`.
+"""Accelerate: `prepare`, `save_state` within an epoch, `load_state` with `skip_first_batches`.
 
 python loop_accelerate.py FOLDER           (again: it continues from the last checkpoint)
 torchrun --nproc_per_node=2 loop_accelerate.py FOLDER
@@ -27,11 +27,13 @@ def main() -> None:
     step = max(saved, default=0)
     if step:
         accelerator.load_state(args.folder / f"step_{step}")
-    first_epoch, to_skip = divmod(step, len(loader))
+    first_epoch, num_to_skip = divmod(step, len(loader))
     for epoch in range(first_epoch, EPOCHS):
         loader.set_epoch(epoch)
-        rest = accelerator.skip_first_batches(loader, to_skip) if epoch == first_epoch else loader
-        for batch in rest:
+        batches = loader
+        if epoch == first_epoch:
+            batches = accelerator.skip_first_batches(loader, num_to_skip)
+        for batch in batches:
             loss = cross_entropy(network(batch["image"]), batch["labels"])
             accelerator.backward(loss)
             optimizer.step()

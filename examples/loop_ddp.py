@@ -1,8 +1,7 @@
-"""Plain DistributedDataParallel: two ranks are killed, and one goes on with their batches and ends
-with their weights.
+"""Plain DistributedDataParallel: two ranks are killed, and one continues to the same weights.
 
-torchrun --nproc_per_node=2 loop_ddp.py FOLDER      (again, with 1 or 2: it continues from the last
-checkpoint)
+torchrun --nproc_per_node=2 loop_ddp.py FOLDER
+(again, with 1 or 2 ranks: it continues from the last checkpoint)
 """
 
 import os
@@ -28,23 +27,28 @@ def main() -> None:
     optimizer = torch.optim.AdamW(network.parameters())
     objects = {"network": network, "optimizer": optimizer, "loader": loader}
     file = args.folder / "checkpoint.pt"
-    first_epoch, states = torch.load(file) if file.exists() else (0, {})
-    for name, state in states.items():
-        objects[name].load_state_dict(state)
+    first_epoch = 0
+    if file.exists():
+        first_epoch, states = torch.load(file)
+        for name, state in states.items():
+            objects[name].load_state_dict(state)
 
-    # Two batches a step over all ranks: the mean of their gradients is the same, whoever made them.
-    accumulated = 2 // dist.get_world_size()
+    # Each step has two batches, over all ranks. The mean of their gradients does not depend on
+    # which rank has which batch.
+    batches_per_rank = 2 // dist.get_world_size()
     for epoch in range(first_epoch, EPOCHS):
-        sampler.set_epoch(epoch)  # the rest of it, directly after load_state_dict
-        for number, batch in enumerate(loader, 1):
+        # Directly after load_state_dict, the loop gets the rest of the epoch.
+        sampler.set_epoch(epoch)
+        for count, batch in enumerate(loader, 1):
             loss = cross_entropy(network(batch["image"]), batch["labels"])
-            (loss / accumulated).backward()
+            (loss / batches_per_rank).backward()
             show(batch["slice"], loss)
-            if number % accumulated == 0:
+            if count % batches_per_rank == 0:
                 optimizer.step()
                 optimizer.zero_grad()
                 if dist.get_rank() == 0:
-                    states = {name: each.state_dict() for name, each in objects.items()}
+                    states = {name: item.state_dict() for name, item in objects.items()}
+                    # A kill while the file is written leaves the checkpoint before.
                     torch.save((epoch, states), f"{file}.new")
                     os.replace(f"{file}.new", file)
     print("weights", fingerprint(network.module.state_dict()))

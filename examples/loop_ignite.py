@@ -1,4 +1,4 @@
-"""Ignite: an Engine, its `Checkpoint` handler in mid-epoch, and `load_objects`.
+"""Ignite: an Engine, its `Checkpoint` handler within an epoch, and `load_objects`.
 
 python loop_ignite.py FOLDER               (again: it continues from the last checkpoint)
 """
@@ -29,13 +29,14 @@ def main() -> None:
         show(batch["slice"], loss)
 
     trainer = Engine(train_step)
-    everything = {"network": network, "optimizer": optimizer, "trainer": trainer, "loader": loader}
-    saving = Checkpoint(everything, DiskSaver(args.folder, require_empty=False), n_saved=2)
+    objects = {"network": network, "optimizer": optimizer, "trainer": trainer, "loader": loader}
+    saving = Checkpoint(objects, DiskSaver(args.folder, require_empty=False), n_saved=2)
     trainer.add_event_handler(Events.ITERATION_COMPLETED(every=4), saving)
 
-    saved = sorted(args.folder.glob("checkpoint_*.pt"), key=lambda path: path.stat().st_mtime_ns)
-    if saved:
-        Checkpoint.load_objects(everything, checkpoint=saved[-1])
+    checkpoints = list(args.folder.glob("checkpoint_*.pt"))
+    if checkpoints:
+        latest = max(checkpoints, key=lambda path: path.stat().st_mtime_ns)
+        Checkpoint.load_objects(objects, checkpoint=latest)
     trainer.run(loader, max_epochs=EPOCHS)
     print("weights", fingerprint(network.state_dict()))
 

@@ -24,7 +24,8 @@ class Progress(keras.callbacks.Callback):
         self.loader = loader
 
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
-        self.loader.set_epoch(epoch + 1)  # Keras has built the model with a batch of epoch 0
+        # Keras has used a batch of epoch 0 to build the model.
+        self.loader.set_epoch(epoch + 1)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float]) -> None:
         show([], logs["loss"])

@@ -1,5 +1,4 @@
-"""Lightning: `fit` with loaders of training and validation, a checkpoint in mid-epoch, and
-`ckpt_path`.
+"""Lightning: `fit` with two loaders, a checkpoint within an epoch, and `ckpt_path`.
 
 python loop_lightning.py FOLDER            (again: it continues from the last checkpoint)
 torchrun --nproc_per_node=2 loop_lightning.py FOLDER
@@ -37,11 +36,12 @@ def main() -> None:
     args = arguments(__doc__)
     options = {"batch_size": BATCH_SIZE, "drop_last": True, "seed": 1234}
     train = DataLoader(AxialSlices(), shuffle=True, num_workers=args.workers, **options)
-    val = DataLoader(AxialSlices(), epoch=0, name="val", **options)  # the same every time
+    # epoch=0: every validation has the same batches.
+    val = DataLoader(AxialSlices(), epoch=0, name="val", **options)
     module = Segmentation()
     trainer = pl.Trainer(
         accelerator="cpu",
-        devices=int(os.environ.get("WORLD_SIZE", 1)),
+        devices=int(os.environ.get("WORLD_SIZE", "1")),
         max_epochs=EPOCHS,
         callbacks=[
             pl.callbacks.ModelCheckpoint(args.folder, every_n_train_steps=4, save_last=True)

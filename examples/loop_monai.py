@@ -1,4 +1,4 @@
-"""MONAI: a SupervisedTrainer, with CheckpointSaver in mid-epoch and CheckpointLoader.
+"""MONAI: a SupervisedTrainer, with CheckpointSaver within an epoch and CheckpointLoader.
 
 python loop_monai.py FOLDER                (again: it continues from the last checkpoint)
 """
@@ -41,12 +41,13 @@ def main() -> None:
         prepare_batch=image_and_labels,
     )
     trainer.add_event_handler(Events.ITERATION_COMPLETED, show_step)
-    everything = {"network": network, "optimizer": optimizer, "trainer": trainer, "loader": loader}
+    objects = {"network": network, "optimizer": optimizer, "trainer": trainer, "loader": loader}
     folder = str(args.folder)
-    CheckpointSaver(folder, everything, save_interval=4, epoch_level=False).attach(trainer)
-    saved = sorted(args.folder.glob("*.pt"), key=lambda path: path.stat().st_mtime_ns)
-    if saved:
-        CheckpointLoader(str(saved[-1]), everything).attach(trainer)
+    CheckpointSaver(folder, objects, save_interval=4, epoch_level=False).attach(trainer)
+    checkpoints = list(args.folder.glob("*.pt"))
+    if checkpoints:
+        latest = max(checkpoints, key=lambda path: path.stat().st_mtime_ns)
+        CheckpointLoader(str(latest), objects).attach(trainer)
     trainer.run()
     print("weights", fingerprint(network.state_dict()))
 

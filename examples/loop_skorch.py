@@ -21,7 +21,8 @@ class Slices(AxialSlices):
 class SliceNet(NeuralNet):
     def get_iterator(self, dataset: object, training: bool = False) -> DataLoader:
         loader = super().get_iterator(dataset, training)
-        loader.set_epoch(len(self.history))  # those that an earlier run has trained
+        # The history has an entry for each epoch that an earlier run has trained.
+        loader.set_epoch(len(self.history))
         return loader
 
     def on_batch_end(self, *batch: object, **loss: object) -> None:

@@ -1,5 +1,4 @@
-"""Hugging Face's Trainer: `get_train_dataloader`, a checkpoint in mid-epoch, and
-`resume_from_checkpoint`.
+"""Hugging Face's Trainer: `get_train_dataloader` and `resume_from_checkpoint` within an epoch.
 
 python loop_trainer.py FOLDER              (again: it continues from the last checkpoint)
 torchrun --nproc_per_node=2 loop_trainer.py FOLDER

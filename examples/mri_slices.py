@@ -1,7 +1,6 @@
-"""What the examples loop_*.py have in common: their arguments, a small network, and the line that
-they print a step.
+"""Common parts of the examples loop_*.py: arguments, a small network, the line of each step.
 
-Their data set is that of torch_dataset.py.
+Their data set is the one of torch_dataset.py.
 """
 
 from __future__ import annotations
@@ -19,8 +18,10 @@ BATCH_SIZE = 8
 
 
 def arguments(about: str) -> argparse.Namespace:
-    """Return ``folder``, of checkpoints (a training continues from the last one), and ``workers``,
-    that make batches.
+    """Return the command line's arguments, ``folder`` and ``workers``.
+
+    Args:
+        about: the program's docstring; its first line is the help's description.
     """
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument(
@@ -33,11 +34,15 @@ def arguments(about: str) -> argparse.Namespace:
 
 
 def segmenter() -> nn.Module:
-    """Return a network from images (N, 1, H, W) to scores (N, 3, H, W): background and two tissues."""
+    """Return a network from images (N, 1, H, W) to scores (N, 3, H, W).
+
+    The three classes are background and two tissues.
+    """
     torch.manual_seed(0)
     return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 3, 1))
 
 
 def show(slices: Iterable[Any], loss: Any) -> None:
-    """Print the line of a step: which slices were in the batch, and the loss."""
-    print(f"slices {' '.join(str(int(z)) for z in slices)}: loss {float(loss):.6f}", flush=True)
+    """Print the line of a step: the slices of the batch, and the loss."""
+    numbers = " ".join(str(int(z)) for z in slices)
+    print(f"slices {numbers}: loss {float(loss):.6f}", flush=True)

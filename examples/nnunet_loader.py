@@ -1,7 +1,7 @@
-"""nnU-Net's own loader and transforms, unmodified, with batches that do not depend on the number of
-workers.
+"""nnU-Net's own loader and transforms, with batches that no number of workers changes.
 
-The one line that does it is marked below. A toy data set goes through nnU-Net's own planner.
+nnU-Net is not modified: one marked statement below replaces its augmenter. A toy data set goes
+through nnU-Net's own planner.
 """
 
 from __future__ import annotations
@@ -25,24 +25,26 @@ def main() -> None:
         with_two = draw(num_processes=2)
 
     print(f"\n{'batch':>12}  {'1 process':<14}  {'2 processes':<14}")
-    for name, one, two in zip(with_one, with_one.values(), with_two.values(), strict=True):
-        print(f"{name:>12}  {one[:14]}  {two[:14]}  {'same' if one == two else 'DIFFERENT'}")
+    for name, one in with_one.items():
+        two = with_two[name]
+        verdict = "same" if one == two else "DIFFERENT"
+        print(f"{name:>12}  {one[:14]}  {two[:14]}  {verdict}")
     assert with_one == with_two
     print("nnU-Net's batches are the same with 1 and with 2 processes")
 
 
 def swap_the_augmenter() -> None:
+    """Replace the augmenter of nnU-Net's trainers by detaug's."""
     import nnunetv2.training.nnUNetTrainer.nnUNetTrainer as trainer_module
 
     from detaug.batchgenerators import NonDetMultiThreadedAugmenter
 
-    trainer_module.NonDetMultiThreadedAugmenter = (
-        NonDetMultiThreadedAugmenter  # all that nnU-Net needs
-    )
+    # This statement is all that nnU-Net needs.
+    trainer_module.NonDetMultiThreadedAugmenter = NonDetMultiThreadedAugmenter
 
 
 def draw(num_processes: int) -> dict[str, str]:
-    """Fingerprints of the first batches for training and validation of a new trainer."""
+    """Return fingerprints of a new trainer's first batches, for training and validation."""
     import torch
     from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
@@ -57,10 +59,11 @@ def draw(num_processes: int) -> dict[str, str]:
     trainer.initialize()
     training, validation = trainer.get_dataloaders()
     with training, validation:
-        drawn = {f"training {number}": next(training) for number in range(BATCHES)}
-        drawn.update({f"validation {number}": next(validation) for number in range(BATCHES)})
-        print(f"{num_processes} process(es): images {tuple(drawn['training 0']['data'].shape)}")
-        return {name: fingerprint(batch) for name, batch in drawn.items()}
+        batches = {f"training {index}": next(training) for index in range(BATCHES)}
+        for index in range(BATCHES):
+            batches[f"validation {index}"] = next(validation)
+        print(f"{num_processes} process(es): images {tuple(batches['training 0']['data'].shape)}")
+        return {name: fingerprint(batch) for name, batch in batches.items()}
 
 
 if __name__ == "__main__":

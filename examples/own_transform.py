@@ -1,7 +1,6 @@
-"""A transform of one's own: params first, drawn from shapes alone; a batchgeneratorsv2 transform,
-changed and as it is.
+"""Your own transforms, whose params are drawn from shapes alone, and one of batchgeneratorsv2.
 
-Nothing is needed but detaug (the last part asks for batchgeneratorsv2, and is left out without it).
+Only detaug is needed. Without batchgeneratorsv2 the last part is left out.
 """
 
 from __future__ import annotations
@@ -27,29 +26,31 @@ class Posterize(ImageTransform):
     """Rounds the image to steps of a random width."""
 
     def draw(self, rng: np.random.Generator, shapes: Any, context: Any) -> dict[str, Any]:
-        return {"step": 0.1 + 0.4 * rng.random()}  # `random` is the method whose stream NumPy keeps
+        # NumPy keeps the stream of `random` from version to version.
+        return {"step": 0.1 + 0.4 * rng.random()}
 
     def change(self, workspace: Any, params: dict[str, Any]) -> None:
-        image = workspace.writable("image")  # float32 (C, X, Y[, Z]), copied if it is the caller's
-        image[...] = np.floor(image / np.float32(params["step"])) * np.float32(params["step"])
+        # float32 (C, X, Y[, Z]); a copy, if the array is the caller's.
+        image = workspace.writable("image")
+        step = np.float32(params["step"])
+        image[...] = np.floor(image / step) * step
 
 
 class EveryOtherPlane(Transform):
-    """Keeps the first axis' even planes: another shape, so it says which."""
+    """Keeps the even planes of the first axis, and declares the shape of its results."""
 
     def change(self, workspace: Any, params: dict[str, Any]) -> None:
         for key in ("image", "segmentation"):
             if key in workspace:
-                workspace.put(
-                    key, workspace[key][:, ::2].copy()
-                )  # an array that nothing else holds
+                # A copy: nothing else may hold the array.
+                workspace.put(key, workspace[key][:, ::2].copy())
 
     def output_shapes(self, shapes: Any, params: dict[str, Any]) -> dict[str, Any]:
-        halved = {
-            key: (shapes[key][0], -(-shapes[key][1] // 2), *shapes[key][2:])
-            for key in ("image", "segmentation")
-        }
-        return {**shapes, **halved}
+        result = dict(shapes)
+        for key in ("image", "segmentation"):
+            channels, num_planes, *others = shapes[key]
+            result[key] = (channels, (num_planes + 1) // 2, *others)
+        return result
 
 
 def main() -> None:
@@ -64,12 +65,13 @@ def main() -> None:
     params = pipeline.sample(SeedTree(1234).generator(epoch=0, step=17, sample=0), shapes)
     print(pipeline.describe(params))
 
-    ledger = json.dumps(params)  # what was done to this sample, in one line
-    made = pipeline.apply(sample, params)
-    again = pipeline.apply(sample, json.loads(ledger))
-    assert fingerprint(again) == fingerprint(made)
+    # One line that says everything about this sample's augmentation.
+    line = json.dumps(params)
+    result = pipeline.apply(sample, params)
+    repeated = pipeline.apply(sample, json.loads(line))
+    assert fingerprint(repeated) == fingerprint(result)
     print(
-        f"{sample['image'].shape} became {made['image'].shape}; the same bytes from params that "
+        f"{sample['image'].shape} became {result['image'].shape}; the same bytes from params that "
         "were written to JSON"
     )
 
@@ -79,7 +81,7 @@ def main() -> None:
 
 
 def foreign(sample: dict[str, Any]) -> None:
-    """A batchgeneratorsv2 transform as it is: one that draws from NumPy's global generator."""
+    """Apply a batchgeneratorsv2 transform that draws from NumPy's global generator."""
     from batchgeneratorsv2.transforms.base.basic_transform import ImageOnlyTransform
 
     class Darker(ImageOnlyTransform):  # type: ignore[misc]
@@ -91,9 +93,10 @@ def foreign(sample: dict[str, Any]) -> None:
             return img
 
     pipeline = Compose([ForeignTransform(Darker()), Posterize()])
-    one, other = (pipeline(**sample, rng=SeedTree(1234).generator(0, 17)) for _ in range(2))
-    assert fingerprint(one) == fingerprint(other)
-    assert not np.array_equal(one["image"], sample["image"])
+    result = pipeline(**sample, rng=SeedTree(1234).generator(0, 17))
+    repeated = pipeline(**sample, rng=SeedTree(1234).generator(0, 17))
+    assert fingerprint(result) == fingerprint(repeated)
+    assert not np.array_equal(result["image"], sample["image"])
 
 
 if __name__ == "__main__":

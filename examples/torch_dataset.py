@@ -1,7 +1,6 @@
 """A map-style torch Dataset of MRI slices, read by `detaug.DataLoader` as by torch's.
 
-The augmentation draws from `detaug.current().generator`: a Generator of that very sample, in
-whatever process.
+The augmentation draws from `detaug.current().generator`, the sample's own Generator in any process.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from detaug.demo import load_template
 class AxialSlices(Dataset[dict[str, torch.Tensor]]):
     """Every other axial slice through the middle of the brain, with its tissue labels.
 
-    Each item is ``{'image': (1, H, W) float32, 'labels': (H, W) int64, 'slice': which one}``.
+    Each item is ``{'image': (1, H, W) float32, 'labels': (H, W) int64, 'slice': index}``.
     """
 
     def __init__(self) -> None:
@@ -34,7 +33,8 @@ class AxialSlices(Dataset[dict[str, torch.Tensor]]):
         generator = current().generator
         for axis in (0, 1):
             if generator.random() < 0.5:
-                image, labels = np.flip(image, axis), np.flip(labels, axis)
+                image = np.flip(image, axis)
+                labels = np.flip(labels, axis)
         image = image + generator.normal(0, 0.1, image.shape).astype(np.float32)
         return {
             "image": torch.from_numpy(image[None]),
