@@ -1,4 +1,4 @@
-"""The batches below a branch of the seed tree, and `detaug.current()`: the one that is being made."""
+"""The batch that is being made, `detaug.current()`, and the branch of its seeds."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from detaug.seeding.tree import SeedTree, make_generator
 
 @dataclass(frozen=True)
 class SeedBranch:
-    """Where in the seed tree a pipeline's batches are."""
+    """The part of the seed tree that holds a pipeline's batches."""
 
     tree: SeedTree
     num_streams: int
 
     def line(self, epoch: int, step: int) -> str:
-        """A batch's SeedSequence as a line of Python."""
+        """Return a batch's SeedSequence as a line of Python."""
         return f"{self.tree!r}.sequence({epoch}, {step}, num_streams={self.num_streams})"
 
 
@@ -30,11 +30,11 @@ class Current:
     """The batch (or the sample of a batch) that is being made.
 
     Attributes:
-        epoch: which epoch.
-        step: which batch of it, in the one global stream of all ranks.
-        stream: which logical worker.
-        turn: how many batches this worker made before it in the epoch.
-        sample: which sample of the batch, where one is being made by itself; else None.
+        epoch: the epoch.
+        step: the batch's index in the epoch, in the order common to all ranks.
+        stream: the logical worker.
+        turn: the number of batches that this logical worker made before it in the epoch.
+        sample: the index of the sample, if a single sample is being made; else None.
     """
 
     def __init__(
@@ -49,50 +49,53 @@ class Current:
         self._calls = 0
 
     def sequence(self, sample: int | None = None) -> np.random.SeedSequence:
-        """The SeedSequence of this batch, or of one sample of it."""
-        number = self.sample if sample is None else sample
-        key = (self.epoch, self.stream, self.turn) + (() if number is None else (number,))
+        """Return the SeedSequence of this batch, or of one of its samples."""
+        key: tuple[int, ...] = (self.epoch, self.stream, self.turn)
+        index = self.sample if sample is None else sample
+        if index is not None:
+            key = (*key, index)
         return np.random.SeedSequence(self.entropy, spawn_key=key)
 
     @property
     def entropy(self) -> tuple[int, ...]:
-        """The four words of this seed branch, from which every child of it is made."""
-        return self._branch.tree._entropy
+        """The four uint32 words of this seed branch, from which all its children are made."""
+        return tuple(self._branch.tree.entropy)
 
     @property
     def generator(self) -> np.random.Generator:
-        """The batch's (or the sample's) own Generator: one object for the whole batch, so draws
-        follow each other.
+        """The batch's (or the sample's) own Generator.
+
+        It is one object for the whole batch, so that draws follow each other.
         """
         if self._generator is None:
             self._generator = make_generator(self.sequence())
         return self._generator
 
     def next_sample_generator(self) -> np.random.Generator:
-        """The Generator of the next sample: the n-th call in a batch gets sample child n."""
+        """Return the Generator of the next sample: the n-th call in a batch gets sample child n."""
         if self.sample is not None:
             return self.generator
-        number, self._calls = self._calls, self._calls + 1
-        return make_generator(self.sequence(number))
+        index = self._calls
+        self._calls += 1
+        return make_generator(self.sequence(index))
 
     def of_sample(self, sample: int) -> Current:
-        """The same batch, seen from one of its samples."""
+        """Return the same batch from the view of one of its samples."""
         return Current(self._branch, self.epoch, self.step, sample)
 
     def empty(
         self, shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = np.float32
     ) -> np.ndarray[Any, Any]:
-        """An array as `numpy.empty` makes it, for a large part of this batch: put into the batch it
-        is not copied any more.
+        """Return an uninitialised array for a large part of this batch, which saves a copy.
 
-        In a worker it lies in the shared memory that the batch travels in; elsewhere it is an
-        ordinary array. Its contents are undefined, so write all of it. It is for this batch: what a
-        loader still holds of it when the batch is done is copied, as any other array is (so do
-        generator functions, whose frames hold what they yielded last). A process that the loader
-        forks meanwhile shares it: what one writes, the other sees.
+        In a worker it lies in the shared memory in which the batch is sent; elsewhere it is an
+        ordinary array. Its contents are undefined, so write all of it. Use it for this batch only:
+        if the loader still holds it when the batch is complete, it is copied like any other array
+        (generator functions do: their frames hold what they yielded last). A process that the
+        loader forks meanwhile shares the memory: each sees what the other writes.
 
         Args:
-            shape: of the array; a number or several.
+            shape: of the array; one integer or several.
             dtype: of its elements.
         """
         return batch_memory.empty(shape, dtype)
@@ -102,6 +105,8 @@ class Current:
 
 
 class _Making(threading.local):
+    """The batch of each thread."""
+
     batch: Current | None = None
 
 
@@ -109,11 +114,12 @@ _making = _Making()
 
 
 def current() -> Current:
-    """The batch that is being made in this thread: `.generator`, `.epoch`, `.step`, `.stream`,
-    `.sample`.
+    """Return the batch that is being made in this thread.
+
+    It has `.generator`, `.epoch`, `.step`, `.stream` and `.sample`.
 
     Raises:
-        RuntimeError: no batch is being made here.
+        RuntimeError: no batch is being made in this thread.
     """
     if _making.batch is None:
         raise RuntimeError(
@@ -126,14 +132,15 @@ def current() -> Current:
 
 
 def is_making() -> bool:
-    """Whether a batch is being made in this thread: global random states are then seeded."""
+    """Return whether this thread is making a batch: global random states are seeded then."""
     return _making.batch is not None
 
 
 @contextmanager
 def making(batch: Current | None) -> Iterator[None]:
-    """Inside, `current()` is `batch`; None: no batch is being made."""
-    outer, _making.batch = _making.batch, batch
+    """Let `current()` return `batch` within the block; None: no batch is being made."""
+    outer = _making.batch
+    _making.batch = batch
     try:
         yield
     finally:

@@ -1,15 +1,14 @@
-"""Python's, NumPy's and torch's random number generators: seeded in place from a SeedSequence, with
-as many bits as each can take; their states taken and put back. No other file writes into these
-states.
+"""Seed, read and restore the random number generators of Python, NumPy and torch.
 
-The same sequence always gives the same state, whatever state the generator was in, and the sequence
-is never changed.
+They are seeded in place from a SeedSequence, with as many bits as each can take. The same sequence
+always gives the same state, whatever state the generator was in, and the sequence is never changed.
+No other file writes to these states.
 
-Libraries that keep generators of their own for the whole process (or thread), which no seed of
-these three reaches, are known: OpenCV, Numba-compiled code, and the one that all MONAI transforms
-share. None is imported for that. torchvision, TorchIO and Kornia draw from torch's generator;
-scikit-image, SciPy and scikit-learn from NumPy's. SimpleITK's noise filters take their seed from
-the clock, one filter at a time: nothing can be set for all of them.
+Some libraries have generators of their own for the whole process (or thread), which no seed of
+these three reaches: OpenCV, Numba-compiled code, and the one that all MONAI transforms share. They
+are seeded as well, without importing any of them. torchvision, TorchIO and Kornia draw from torch's
+generator; scikit-image, SciPy and scikit-learn from NumPy's. SimpleITK's noise filters take their
+seed from the clock, one filter at a time: nothing can be set for all of them.
 """
 
 from __future__ import annotations
@@ -61,15 +60,17 @@ _NUMPY_KINDS = (
 
 
 def random_bytes(sequence: np.random.SeedSequence, count: int) -> bytes:
-    """`count` bytes: the raw output of ``numpy.random.SFC64(sequence)``, which spreads the
-    sequence's 128 bits ten times faster than ``generate_state`` does.
+    """Return `count` bytes, the raw output of ``numpy.random.SFC64(sequence)``.
+
+    It spreads the sequence's 128 bits ten times faster than ``generate_state`` does.
     """
     return np.random.SFC64(sequence).random_raw(-(-count // 8)).tobytes()[:count]
 
 
 def _mersenne_words(words: bytes) -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """The 624 words of a state. Of the first one a single bit is used, and must not let all the
-    state be zero.
+    """Return the 624 words of a Mersenne Twister's state.
+
+    Of the first word a single bit is used; it is set, so that the state is never all zero.
     """
     state = np.frombuffer(words, np.uint32, MT19937_WORDS).copy()
     state[0] = 0x80000000
@@ -79,7 +80,7 @@ def _mersenne_words(words: bytes) -> np.ndarray[Any, np.dtype[np.uint32]]:
 def seed_bit_generator(
     generator: np.random.Generator | np.random.BitGenerator, sequence: np.random.SeedSequence
 ) -> None:
-    """NumPy's own kinds, and any other whose constructor takes a SeedSequence."""
+    """Seed NumPy's own kinds, and any other whose constructor takes a SeedSequence."""
     bits = _bits_of(generator)
     # A subclass of one of NumPy's may have any constructor; its state bears its own name.
     kind: Any = next((base for base in type(bits).__mro__ if base in _NUMPY_KINDS), type(bits))
@@ -89,42 +90,44 @@ def seed_bit_generator(
 
 
 def _bits_of(generator: np.random.Generator | np.random.BitGenerator) -> np.random.BitGenerator:
-    return generator.bit_generator if isinstance(generator, np.random.Generator) else generator
+    if isinstance(generator, np.random.Generator):
+        return generator.bit_generator
+    return generator
 
 
 def seed_random_state(state: np.random.RandomState, sequence: np.random.SeedSequence) -> None:
-    """All 19,936 bits of a Mersenne Twister; of any other bit generator what it takes."""
+    """Seed all 19,936 bits of a Mersenne Twister; any other bit generator by its constructor."""
     inner = state._bit_generator
     if type(inner) is np.random.MT19937:
         write_random_state(state, random_bytes(sequence, MT19937_BYTES))
         return
     seed_bit_generator(inner, sequence)
     fresh: Any = inner.state
-    state.set_state(
-        {**fresh, "has_gauss": 0, "gauss": 0.0}
-    )  # `seed` of other kinds keeps the cached normal
+    # Seeding another kind keeps the cached normal number: it is cleared here.
+    state.set_state({**fresh, "has_gauss": 0, "gauss": 0.0})
 
 
 def seed_python_random(generator: random.Random, sequence: np.random.SeedSequence) -> None:
-    """All 19,936 bits; 256 through the generator's own ``seed`` where a subclass has one."""
+    """Seed all 19,936 bits; 256 bits by the generator's own ``seed`` if a subclass has one."""
     if type(generator).seed is random.Random.seed:
         write_python_random(generator, random_bytes(sequence, MT19937_BYTES))
     else:
-        generator.seed(int.from_bytes(sequence.generate_state(8).astype("<u4").tobytes(), "little"))
+        words = sequence.generate_state(8).astype("<u4")
+        generator.seed(int.from_bytes(words.tobytes(), "little"))
 
 
 def write_random_state(state: np.random.RandomState, words: bytes) -> None:
-    """Write the 624 words of its Mersenne Twister, and forget the second of a pair of normals."""
+    """Write the 624 words of its Mersenne Twister, and clear the cached normal number."""
     state.set_state(("MT19937", _mersenne_words(words), MT19937_WORDS, 0, 0.0))
 
 
 def write_python_random(generator: random.Random, words: bytes) -> None:
-    """Write its 624 words, and forget the second normal."""
+    """Write its 624 words, and clear the cached normal number."""
     random.Random.setstate(generator, (3, (*_mersenne_words(words).tolist(), MT19937_WORDS), None))
 
 
 def seed_torch_generator(generator: torch.Generator, sequence: np.random.SeedSequence) -> None:
-    """The whole state on the CPU, 64 bits on any other device."""
+    """Seed the whole state on the CPU, 64 bits on any other device."""
     if generator.device.type == "cpu":
         write_torch_words(generator, random_bytes(sequence, TORCH_BYTES))
     else:
@@ -132,11 +135,13 @@ def seed_torch_generator(generator: torch.Generator, sequence: np.random.SeedSeq
 
 
 def write_torch_words(generator: torch.Generator, words: bytes) -> None:
-    """Write the whole Mersenne Twister of a generator on the CPU, from `TORCH_BYTES`: 19,936 bits
-    instead of `manual_seed`'s 32.
+    """Write the whole Mersenne Twister of a generator on the CPU, from `TORCH_BYTES` bytes.
 
-    The cached normals are cleared. `initial_seed()` then gives 63 bits of the same sequence.
-    RuntimeError: this torch lays the state out in another way.
+    These are 19,936 bits; `manual_seed` takes 32. The cached normal numbers are cleared.
+    `initial_seed()` then returns 63 bits of the same sequence.
+
+    Raises:
+        RuntimeError: this version of torch has another layout of the state.
     """
     content = _empty_torch_state().copy()
     content[_TORCH_STATE].view(np.uint64)[:] = _mersenne_words(words)
@@ -147,9 +152,7 @@ def write_torch_words(generator: torch.Generator, words: bytes) -> None:
 
 @cache
 def _empty_torch_state() -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The state of a newly seeded generator, after a look whether it is laid out as this file takes
-    it to be.
-    """
+    """Return the state of a newly seeded generator; raise if its layout is not the known one."""
     state: np.ndarray[Any, np.dtype[np.uint8]] = (
         torch.Generator().manual_seed(5489).get_state().numpy().copy()
     )
@@ -167,23 +170,23 @@ def _empty_torch_state() -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def state_of(generator: Any) -> Any:
-    """As the generator itself gives it; None for objects of other kinds. `put_back` takes it."""
+    """Return a generator's own state, for `put_back`; None for objects of other kinds."""
     if isinstance(generator, (np.random.Generator, np.random.BitGenerator)):
         return _bits_of(generator).state
     if isinstance(generator, np.random.RandomState):
-        # A pair: numpy.random.set_bit_generator may give the global one another bit generator
-        # meanwhile.
+        # A pair, because numpy.random.set_bit_generator may replace the global one's bit generator.
         return generator._bit_generator, generator.get_state(legacy=False)
     if isinstance(generator, torch.Generator):
         return generator.get_state()
-    has_state = isinstance(generator, random.Random) and not isinstance(
-        generator, random.SystemRandom
-    )
-    return generator.getstate() if has_state else None
+    if isinstance(generator, random.SystemRandom):
+        return None
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    return None
 
 
 def put_back(generator: Any, state: Any) -> None:
-    """Set what `state_of` gave, or the same with other numbers."""
+    """Set the state that `state_of` returned, or one like it with other numbers."""
     if isinstance(generator, (np.random.Generator, np.random.BitGenerator)):
         _bits_of(generator).state = state
     elif isinstance(generator, np.random.RandomState):
@@ -198,16 +201,19 @@ def put_back(generator: Any, state: Any) -> None:
 
 
 def global_generators() -> list[Any]:
-    """Python's, NumPy's and torch's for the CPU."""
+    """Return the global generators of Python, NumPy and, for the CPU, torch."""
     return [random._inst, np.random.mtrand._rand, torch.default_generator]
 
 
 def device_generators(kind: str) -> list[torch.Generator]:
-    """Those of the "cuda", "xpu" or "mps" devices that this process can ask: none in a forked
-    child, where CUDA cannot be used again.
+    """Return the generators of all "cuda", "xpu" or "mps" devices that this process can use.
+
+    There are none in a forked child, where CUDA cannot be used again.
     """
     if kind == "mps":
-        return [torch.mps._get_default_mps_generator()] if torch.backends.mps.is_available() else []
+        if not torch.backends.mps.is_available():
+            return []
+        return [torch.mps._get_default_mps_generator()]
     module: Any = getattr(torch, kind, None)
     if module is None or not module.is_available() or module._is_in_bad_fork():
         return []
@@ -217,45 +223,53 @@ def device_generators(kind: str) -> list[torch.Generator]:
 
 @contextmanager
 def preserved(generators: Iterable[Any]) -> Iterator[None]:
-    """Whatever happens inside, these generators are afterwards as they were."""
+    """Restore the states of these generators at the end of the block, also after an exception."""
     states = [(generator, state_of(generator)) for generator in generators]
     try:
         yield
     except BaseException:
         try:
-            for each in states:
-                put_back(*each)
-        except Exception:  # the exception from inside is what the user must see
+            _put_all_back(states)
+        except Exception:
+            # Logged only: the user must see the exception from inside the block.
             logger.exception("the random state could not be put back")
         raise
-    for each in states:
-        put_back(*each)
+    _put_all_back(states)
+
+
+def _put_all_back(states: list[tuple[Any, Any]]) -> None:
+    for generator, state in states:
+        put_back(generator, state)
 
 
 def reseed_global_rngs(sequence: np.random.SeedSequence) -> None:
-    """Write the whole states of Python's and NumPy's global generators and of torch's default one
-    for the CPU, and seed the process-wide generators of libraries that are loaded, all from
-    disjoint bytes of one child.
+    """Write the whole states of the global generators, from disjoint bytes of one child.
 
-    Code that draws from these (nnU-Net's loader, batchgenerators, TorchIO) is then a pure function
-    of the batch. `torch.manual_seed` would reach for CUDA in every worker, and take only 32 bits.
+    They are those of Python and NumPy, torch's default one for the CPU, and the process-wide
+    generators of the libraries that are loaded. Code that draws from them (nnU-Net's loader,
+    batchgenerators, TorchIO) is then a pure function of the batch. `torch.manual_seed` would
+    initialise CUDA in every worker, and take only 32 bits.
     """
     words = random_bytes(sequence, _GLOBAL_BYTES + _NUMBA[-1].stop)
     write_python_random(random._inst, words[:MT19937_BYTES])
-    numpys = np.random.mtrand._rand
-    if type(numpys._bit_generator) is np.random.MT19937:
-        write_random_state(numpys, words[MT19937_BYTES : 2 * MT19937_BYTES])
-    else:  # numpy.random.set_bit_generator put another kind in place
-        seed_random_state(numpys, sequence)
+    numpy_state = np.random.mtrand._rand
+    if type(numpy_state._bit_generator) is np.random.MT19937:
+        write_random_state(numpy_state, words[MT19937_BYTES : 2 * MT19937_BYTES])
+    else:
+        # numpy.random.set_bit_generator has set another kind.
+        seed_random_state(numpy_state, sequence)
     write_torch_words(torch.default_generator, words[2 * MT19937_BYTES : _GLOBAL_BYTES])
     seed_libraries(words[_GLOBAL_BYTES:])
 
 
 def seed_global_generators(sequence: np.random.SeedSequence) -> None:
-    """As `reseed_global_rngs`, and all accelerators' generators, from words of `sequence` that
-    these do not use.
+    """Seed the global generators as `reseed_global_rngs` does, and those of all accelerators.
+
+    The latter take words of `sequence` that the former do not use.
     """
-    low, high = (int(word) for word in sequence.generate_state(_WORDS_BEFORE_ACCELERATORS + 2)[-2:])
+    words = sequence.generate_state(_WORDS_BEFORE_ACCELERATORS + 2)
+    low = int(words[-2])
+    high = int(words[-1])
     # It seeds every kind of device, now or when the device is first used, and the CPU, which is
     # reseeded below.
     torch.manual_seed(low | (high & 0x7FFFFFFF) << 32)
@@ -264,39 +278,45 @@ def seed_global_generators(sequence: np.random.SeedSequence) -> None:
 
 @contextmanager
 def preserved_global_rngs() -> Iterator[None]:
-    """Put back at the block's end what `reseed_global_rngs` writes: all that is the caller's own."""
+    """Restore all states that `reseed_global_rngs` writes, at the end of the block."""
     with preserved(global_generators()), preserved_libraries():
         yield
 
 
 def seed_libraries(words: bytes) -> None:
-    """Seed their generators, in the calling thread. Which others are loaded changes no library's
-    bytes.
+    """Seed the generators of loaded libraries, in the calling thread.
+
+    Each library has its own part of the bytes, whichever others are loaded.
     """
-    opencv, numba, monai = _opencv(), _numba(), _monai()
+    opencv = _opencv()
     if opencv is not None:
-        opencv.setRNGSeed(struct.unpack_from("=i", words)[0])  # 32 bits, signed: all that it takes
+        # It takes 32 bits, signed.
+        (seed,) = struct.unpack_from("=i", words)
+        opencv.setRNGSeed(seed)
+    monai = _monai()
     if monai is not None:
         monai.seed(np.frombuffer(words, np.uint32, 8, offset=8))
+    numba = _numba()
     for address, part in zip(_numba_states(numba), _NUMBA, strict=False):
-        numba.rnd_set_state(
-            address, (MT19937_WORDS, list(struct.unpack(f"={MT19937_WORDS}I", words[part])))
-        )
+        state = list(struct.unpack(f"={MT19937_WORDS}I", words[part]))
+        numba.rnd_set_state(address, (MT19937_WORDS, state))
 
 
 @contextmanager
 def preserved_libraries() -> Iterator[None]:
-    """Put these generators back at the block's end.
+    """Restore the states of loaded libraries' generators at the end of the block.
 
-    OpenCV's state cannot be read: its generator continues from a number drawn from it beforehand.
-    The second of a pair of normals, which Numba keeps for the next call, is lost.
+    OpenCV's state cannot be read: its generator continues from a number that is drawn from it
+    before. The normal number that Numba keeps for the next call is lost.
     """
     with ExitStack() as stack:
-        numba, opencv, monai = _numba(), _opencv(), _monai()
+        numba = _numba()
         for address in _numba_states(numba):
             stack.callback(numba.rnd_set_state, address, numba.rnd_get_state(address))
+        monai = _monai()
         if monai is not None:
             stack.callback(monai.set_state, monai.get_state(legacy=False))
+        opencv = _opencv()
         if opencv is not None:
             drawn = np.zeros(1, np.int32)
             opencv.randu(drawn, -(2**31), 2**31 - 1)
@@ -306,22 +326,28 @@ def preserved_libraries() -> Iterator[None]:
 
 def _opencv() -> Any:
     module = sys.modules.get("cv2")
-    return module if hasattr(module, "setRNGSeed") else None
+    if not hasattr(module, "setRNGSeed"):
+        return None
+    return module
 
 
 def _numba() -> Any:
     module = sys.modules.get("numba._helperlib")
-    return module if hasattr(module, "rnd_set_state") else None
+    if not hasattr(module, "rnd_set_state"):
+        return None
+    return module
 
 
 def _numba_states(numba: Any) -> list[int]:
-    return [] if numba is None else [numba.rnd_get_np_state_ptr(), numba.rnd_get_py_state_ptr()]
+    if numba is None:
+        return []
+    return [numba.rnd_get_np_state_ptr(), numba.rnd_get_py_state_ptr()]
 
 
 def _monai() -> Any:
-    """The RandomState that every MONAI transform draws from until ``set_random_state`` gives it its
-    own.
-    """
-    kind = getattr(sys.modules.get("monai.transforms.transform"), "Randomizable", None)
-    shared = getattr(kind, "R", None)
-    return shared if isinstance(shared, np.random.RandomState) else None
+    """Return the RandomState that MONAI's transforms share until ``set_random_state``, or None."""
+    transform_class = getattr(sys.modules.get("monai.transforms.transform"), "Randomizable", None)
+    shared = getattr(transform_class, "R", None)
+    if not isinstance(shared, np.random.RandomState):
+        return None
+    return shared

@@ -1,7 +1,7 @@
-"""Which objects can be seeded, and how: a registry that users extend with `register_reseeder`.
+"""A registry of the types whose objects can be seeded; users extend it with `register_reseeder`.
 
-Types of other libraries are known by name and looked up among the classes an object's type derives
-from, so that nothing is imported for them.
+Types of other libraries are known by name, and looked up among the base classes of an object's
+type, so that no library is imported for them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from detaug.seeding.generators import (
 
 Reseeder = Callable[[Any, np.random.SeedSequence], None]
 
-#: What users registered, by the type's name.
+#: The users' functions, by the type's name.
 _registered: dict[str, Reseeder] = {}
-#: What `reseeder_of` found for a type; a weak reference, because pipelines bring classes of their
-#: own.
-_found: WeakKeyDictionary[type, Reseeder | None] = WeakKeyDictionary()
+#: The results of `reseeder_of`; weak references, because pipelines bring classes of their own.
+_cache: WeakKeyDictionary[type, Reseeder | None] = WeakKeyDictionary()
 
 
 def register_reseeder(kind: type, function: Reseeder) -> None:
@@ -53,29 +52,32 @@ def register_reseeder(kind: type, function: Reseeder) -> None:
             f"{function!r}"
         )
     _registered[_name(kind)] = function
-    _found.clear()
+    _cache.clear()
 
 
 def reseeder_of(kind: type) -> Reseeder | None:
-    """What seeds objects of that type, or None. Registrations of users come before detaug's own;
-    among either, the class that stands first in the type's method resolution order decides.
+    """Return the function that seeds objects of that type, or None.
+
+    Registrations of users come before detaug's own. Among either, the class that comes first in the
+    type's method resolution order decides.
     """
     try:
-        return _found[kind]
+        return _cache[kind]
     except KeyError:
-        found = _found[kind] = _look_up(kind)
-        return found
+        reseeder = _look_up(kind)
+        _cache[kind] = reseeder
+        return reseeder
 
 
 def registered() -> dict[str, Reseeder]:
-    """What users registered in this process, for `install` in another one."""
+    """Return the users' registrations of this process, for `install` in another one."""
     return dict(_registered)
 
 
 def install(snapshot: dict[str, Reseeder]) -> None:
-    """Take over what `registered` gave in another process."""
+    """Add the registrations that `registered` returned in another process."""
     _registered.update(snapshot)
-    _found.clear()
+    _cache.clear()
 
 
 def _look_up(kind: type) -> Reseeder | None:
@@ -98,8 +100,9 @@ def _name(kind: type) -> str:
 
 
 def _reseed_monai(transform: Any, sequence: np.random.SeedSequence) -> None:
-    """MONAI's protocol is ``set_random_state(state=RandomState)``. A transform's own ``R`` is
-    seeded in place.
+    """Seed a transform of MONAI, whose protocol is ``set_random_state(state=RandomState)``.
+
+    A transform's own ``R`` is seeded in place.
     """
     state = getattr(transform, "__dict__", {}).get("R")
     if not isinstance(state, np.random.RandomState):
@@ -114,29 +117,30 @@ def _reseed_monai(transform: Any, sequence: np.random.SeedSequence) -> None:
     # of the seed path.
     transform.R = state
     words = sequence.generate_state(4, np.uint32)
-    for number, part in enumerate(transform.transforms):
+    for index, part in enumerate(transform.transforms):
         reseed = reseeder_of(type(part))
         if reseed is not None and callable(getattr(part, "set_random_state", None)):
-            reseed(part, np.random.SeedSequence(words, spawn_key=(number,)))
+            reseed(part, np.random.SeedSequence(words, spawn_key=(index,)))
 
 
 def _reseed_albumentations(transform: Any, sequence: np.random.SeedSequence) -> None:
-    """The protocol of Albumentations 2 and AlbumentationsX is ``set_random_state(generator,
-    python_generator)``.
+    """Seed a transform of Albumentations 2 or AlbumentationsX.
+
+    The protocol is ``set_random_state(generator, python_generator)``.
     """
     words = sequence.generate_state(16, np.uint32)
-    number = int.from_bytes(words[8:].astype("<u4").tobytes(), "little")
-    # The words 0 ... 7 are those that PCG64DXSM takes.
-    transform.set_random_state(
-        np.random.Generator(np.random.PCG64DXSM(sequence)), random.Random(number)
-    )
+    # PCG64DXSM takes the words 0 ... 7.
+    generator = np.random.Generator(np.random.PCG64DXSM(sequence))
+    python_seed = int.from_bytes(words[8:].astype("<u4").tobytes(), "little")
+    transform.set_random_state(generator, random.Random(python_seed))
 
 
 _OWN: dict[type, Reseeder | None] = {
     np.random.Generator: seed_bit_generator,
     np.random.RandomState: seed_random_state,
     np.random.BitGenerator: seed_bit_generator,
-    random.SystemRandom: None,  # the operating system's entropy has no state
+    # The operating system's entropy has no state.
+    random.SystemRandom: None,
     random.Random: seed_python_random,
     torch.Generator: seed_torch_generator,
 }

@@ -1,16 +1,17 @@
-"""From a user's seed to every random stream: `SeedTree` and the seed path.
+"""`SeedTree` and the seed path: from a user's seed to every random stream.
 
     entropy   = 4 uint32 words = blake2b-128 of an unambiguous encoding of (scheme, seed, name path)
     spawn_key = (epoch,) | (epoch, stream) | (epoch, stream, turn) | (epoch, stream, turn, sample)
 
-`numpy.random.SeedSequence` by itself aliases: ``5`` and ``[5, 0]`` give one stream, as do ``2**32 +
-9`` and ``[9, 1]``, and a long seed runs into the spawn key. Hashing to exactly four words first
-leaves nothing ambiguous.
+`numpy.random.SeedSequence` by itself is ambiguous: ``5`` and ``[5, 0]`` give one stream, as do
+``2**32 + 9`` and ``[9, 1]``, and a long seed runs into the spawn key. Therefore everything is
+hashed to exactly four words first.
 
-Encoding (all of it hashed, in this order):
+Encoding (all of it is hashed, in this order):
 
-    b"detaug-seed"  u32(scheme)  seed  u32(number of names)  { u32(length)  utf-8 bytes of the name
-    } ... seed = b"i" u32(length) big-endian bytes of the integer (zero: length 0)
+    b"detaug-seed"  u32(scheme)  seed  u32(number of names)
+        { u32(length)  utf-8 bytes of the name } ...
+    seed = b"i" u32(length) big-endian bytes of the integer (zero: length 0)
          | b"l" u32(number of integers) { u32(length) big-endian bytes } ...
 
 u32 is an unsigned 32-bit little-endian integer. The four words are the 16 digest bytes read as
@@ -63,7 +64,7 @@ class SeedTree:
         self._entropy = entropy_words(self.seed, _path)
 
     def child(self, name: str) -> SeedTree:
-        """The branch of that name. ``child("a/b")`` is ``child("a").child("b")``.
+        """Return the branch of that name; ``child("a/b")`` is ``child("a").child("b")``.
 
         Raises:
             TypeError: the name is not a string.
@@ -90,14 +91,14 @@ class SeedTree:
         num_streams: int = 1,
         sample: int | None = None,
     ) -> np.random.SeedSequence:
-        """The SeedSequence of this branch, of an epoch, of a batch, or of a sample.
+        """Return the SeedSequence of this branch, of an epoch, of a batch, or of a sample.
 
         Args:
             epoch: 0 ... 2**32 - 1. Left out: the branch's root.
-            step: the batch's number within the epoch; it is turn ``step // num_streams`` of stream
+            step: the batch's index within the epoch; it is turn ``step // num_streams`` of stream
                 ``step % num_streams``.
-            num_streams: how many logical workers the pipeline has.
-            sample: a sample's number within the batch.
+            num_streams: the number of logical workers of the pipeline.
+            sample: the sample's index within the batch.
 
         Raises:
             TypeError, ValueError: a number is not an integer or out of range, or the level above it
@@ -107,18 +108,22 @@ class SeedTree:
             raise ValueError("step and sample lie below an epoch: pass epoch too")
         if sample is not None and step is None:
             raise ValueError("a sample lies below a batch: pass step too")
-        levels = {"epoch": epoch, "sample": sample}
+        # Turn and stream are known only if the step is.
+        turn = stream = None
         if step is not None:
             turn, stream = divmod(
                 non_negative_int("step", step), positive_int("num_streams", num_streams)
             )
-            levels = {"epoch": epoch, "stream": stream, "turn": turn, "sample": sample}
-        key = tuple(
-            spawn_key_element(level, number)
-            for level, number in levels.items()
-            if number is not None
-        )
-        return np.random.SeedSequence(self._entropy, spawn_key=key)
+        key = []
+        if epoch is not None:
+            key.append(spawn_key_element("epoch", epoch))
+        if stream is not None:
+            key.append(spawn_key_element("stream", stream))
+        if turn is not None:
+            key.append(spawn_key_element("turn", turn))
+        if sample is not None:
+            key.append(spawn_key_element("sample", sample))
+        return np.random.SeedSequence(self._entropy, spawn_key=tuple(key))
 
     def generator(
         self,
@@ -127,12 +132,13 @@ class SeedTree:
         num_streams: int = 1,
         sample: int | None = None,
     ) -> np.random.Generator:
-        """``Generator(PCG64DXSM(...))`` on the same node that `sequence` gives for these arguments."""
+        """Return a PCG64DXSM Generator of the SeedSequence that `sequence` returns."""
         return make_generator(self.sequence(epoch, step, num_streams, sample))
 
     def integer(self, bits: int = 31) -> int:
-        """An integer 0 ... 2**bits - 1 that stands for this branch, for libraries that want one
-        (scikit-learn's random_state, an experiment's trial seeds).
+        """Return an integer 0 ... 2**bits - 1 of this branch, for libraries that take one.
+
+        Examples are scikit-learn's random_state and an experiment's trial seeds.
 
         Raises:
             ValueError: bits is not within 1 ... 64.
@@ -143,40 +149,45 @@ class SeedTree:
         return int(self.sequence().generate_state(1, np.uint64)[0]) >> (64 - width)
 
     def __repr__(self) -> str:
-        return f"SeedTree({self.seed!r})" + "".join(f".child({part!r})" for part in self.path)
+        children = "".join(f".child({part!r})" for part in self.path)
+        return f"SeedTree({self.seed!r}){children}"
 
 
 def make_generator(sequence: np.random.SeedSequence) -> np.random.Generator:
-    """The one kind of Generator used everywhere: PCG64DXSM."""
+    """Return a Generator of a SeedSequence, of the one kind used everywhere: PCG64DXSM."""
     return np.random.Generator(np.random.PCG64DXSM(sequence))
 
 
 def of_part(sequence: np.random.SeedSequence, part: bytes) -> np.random.SeedSequence:
-    """The node with the same key in another branch: that of a part of the pipeline, which has 16
-    bytes to its name.
+    """Return the node with the same key in the branch of a part of the pipeline.
+
+    Args:
+        sequence: a node of a seed tree: its entropy has four words.
+        part: the part's name as 16 bytes.
     """
-    entropy = _branch_of_part(tuple(sequence.entropy), part)  # type: ignore[arg-type]  # four words, in every branch
+    entropy = _branch_of_part(tuple(sequence.entropy), part)  # type: ignore[arg-type]
     return np.random.SeedSequence(entropy, spawn_key=sequence.spawn_key)
 
 
 @lru_cache(maxsize=4096)
 def _branch_of_part(entropy: tuple[int, ...], part: bytes) -> tuple[int, ...]:
-    """Hashed to four words, as the branches of a seed tree are."""
-    digest = hashlib.blake2b(
-        struct.pack("<4I", *entropy) + part, digest_size=16, person=b"detaug-part"
-    ).digest()
+    """Return the four words of a part's branch, hashed as all branches of a seed tree are."""
+    data = struct.pack("<4I", *entropy) + part
+    digest = hashlib.blake2b(data, digest_size=16, person=b"detaug-part").digest()
     return struct.unpack("<4I", digest)
 
 
 def entropy_words(seed: Seed, path: tuple[str, ...] = ()) -> tuple[int, int, int, int]:
-    """Four uint32 words from (scheme, seed, name path), as the module's docstring publishes it."""
+    """Return four uint32 words for (scheme, seed, name path), as the module's docstring defines."""
     parts = [b"detaug-seed", _u32(SEED_SCHEME)]
-    parts += (
-        [b"l", _u32(len(seed)), *map(_integer, seed)]
-        if isinstance(seed, list)
-        else [b"i", _integer(seed)]
-    )
-    parts += [_u32(len(path)), *(_counted(name.encode("utf-8")) for name in path)]
+    if isinstance(seed, list):
+        parts += [b"l", _u32(len(seed))]
+        parts += [_integer(number) for number in seed]
+    else:
+        parts += [b"i", _integer(seed)]
+    parts.append(_u32(len(path)))
+    for name in path:
+        parts.append(_counted(name.encode("utf-8")))
     digest = hashlib.blake2b(b"".join(parts), digest_size=16).digest()
     return struct.unpack("<4I", digest)
 
@@ -194,12 +205,14 @@ def _integer(number: int) -> bytes:
 
 
 def resolve_seed(seed: int | Sequence[int] | None) -> Seed:
-    """The seed as plain Python integers; ``None`` becomes ``DETAUG_SEED``, or a number drawn from
-    the OS and logged.
+    """Return the seed as plain Python integers.
+
+    ``None`` becomes ``DETAUG_SEED``, or a number drawn from the operating system, which is logged.
     """
     if seed is not None:
         return checked_seed(seed)
-    if text := os.environ.get(SEED_VARIABLE):
+    text = os.environ.get(SEED_VARIABLE)
+    if text:
         try:
             return seed_of_text(text)
         except ValueError:
@@ -219,22 +232,33 @@ def resolve_seed(seed: int | Sequence[int] | None) -> Seed:
 
 
 def seed_of_text(text: str) -> Seed:
-    """A seed as ``DETAUG_SEED`` and command lines have it: a non-negative integer, or several with
-    commas between them. ValueError: it is something else.
+    """Return the seed that ``DETAUG_SEED`` or a command line's text stands for.
+
+    Args:
+        text: a non-negative integer, or several with commas between them; "7," is a list of one.
+
+    Raises:
+        ValueError: it is something else.
     """
-    numbers = [int(part) for part in text.removesuffix(",").split(",")]  # "7," is a list of one
-    return checked_seed(numbers if "," in text else numbers[0])
+    numbers = [int(part) for part in text.removesuffix(",").split(",")]
+    if "," in text:
+        return checked_seed(numbers)
+    return checked_seed(numbers[0])
 
 
 def text_of_seed(seed: Seed) -> str:
-    """What `seed_of_text` reads."""
+    """Return the text that `seed_of_text` reads as this seed."""
     if isinstance(seed, int):
         return str(seed)
-    return ",".join(map(str, seed)) + "," * (len(seed) == 1)
+    text = ",".join(str(number) for number in seed)
+    if len(seed) == 1:
+        # Without the comma it would be read as an integer.
+        text += ","
+    return text
 
 
 def checked_seed(seed: int | Sequence[int]) -> Seed:
-    """The seed as an int or a list of ints. Errors: see `SeedTree`."""
+    """Return the seed as an int or a list of ints; raise errors as `SeedTree`."""
     if isinstance(seed, np.ndarray) and seed.ndim == 1:
         seed = list(seed)
     if isinstance(seed, (list, tuple)):
@@ -244,27 +268,30 @@ def checked_seed(seed: int | Sequence[int]) -> Seed:
     return non_negative_int("seed", seed)
 
 
-def non_negative_int(what: str, value: Any) -> int:
-    """`value` as an int. Raises TypeError where it is not an integer (bool is refused), ValueError
-    where negative.
+def non_negative_int(name: str, value: Any) -> int:
+    """Return `value` as an int.
+
+    Raises:
+        TypeError: it is not an integer; a bool is refused, too.
+        ValueError: it is negative.
     """
-    number = _as_int(what, value, "a non-negative integer")
+    number = _as_int(name, value, "a non-negative integer")
     if number < 0:
-        raise ValueError(f"{what} must not be negative, got {number}")
+        raise ValueError(f"{name} must not be negative, got {number}")
     return number
 
 
-def positive_int(what: str, value: Any) -> int:
-    """As `non_negative_int`, and at least 1."""
-    number = _as_int(what, value, "a positive integer")
+def positive_int(name: str, value: Any) -> int:
+    """Return `value` as an int of at least 1; raise errors as `non_negative_int`."""
+    number = _as_int(name, value, "a positive integer")
     if number < 1:
-        raise ValueError(f"{what} must be at least 1, got {number}")
+        raise ValueError(f"{name} must be at least 1, got {number}")
     return number
 
 
-def _as_int(what: str, value: Any, allowed: str) -> int:
+def _as_int(name: str, value: Any, allowed: str) -> int:
     if isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{what} must be {allowed}, got {value!r}")
+        raise TypeError(f"{name} must be {allowed}, got {value!r}")
     try:
         return operator.index(value)
     except TypeError:
@@ -273,19 +300,20 @@ def _as_int(what: str, value: Any, allowed: str) -> int:
     if isinstance(value, str) and value.isdecimal():
         advice = f": write {int(value)}, or int(...) of what a command line or a file gives"
     raise TypeError(
-        f"{what} must be {allowed}, got {value!r:.80} of type {type(value).__name__}{advice}"
+        f"{name} must be {allowed}, got {value!r:.80} of type {type(value).__name__}{advice}"
     )
 
 
-def spawn_key_element(what: str, value: Any) -> int:
-    """As `non_negative_int`, and at most 2**32 - 1: SeedSequence would spread a larger one over two
-    words, and two different keys could then be one.
+def spawn_key_element(name: str, value: Any) -> int:
+    """Return `value` as an int from 0 to 2**32 - 1; raise errors as `non_negative_int`.
+
+    SeedSequence would spread a larger one over two words, and two different keys could then be one.
     """
-    number = non_negative_int(what, value)
+    number = non_negative_int(name, value)
     if number >= UINT32_RANGE:
-        raise ValueError(f"{what} must be within 0 ... {UINT32_RANGE - 1}, got {number}")
+        raise ValueError(f"{name} must be within 0 ... {UINT32_RANGE - 1}, got {number}")
     return number
 
 
-#: Its public home, by which state dicts of loaders that hold one name it.
+# Its public home: state dicts of loaders that hold one contain this name.
 SeedTree.__module__ = "detaug.seeding"

@@ -1,7 +1,7 @@
-"""Mirroring, quarter turns and exchange of axes: maps that take the voxel grid onto itself, without
-interpolation.
+"""Mirroring, quarter turns and exchange of axes: maps of the voxel grid onto itself.
 
-All three apply to ``image``, ``regression_target`` and ``segmentation`` (of any dtype).
+They need no interpolation. All three apply to ``image``, ``regression_target`` and ``segmentation``
+(of any dtype).
 """
 
 from __future__ import annotations
@@ -31,26 +31,31 @@ from detaug.transforms.building.workspace import Workspace, in_space, spatial_sh
 
 
 class AxisMap(NamedTuple):
-    """Axis a of the result is axis ``order[a]`` of the source, read from its end if ``flipped[a]``."""
+    """A map of axes.
+
+    Axis a of the result is axis ``order[a]`` of the source, read from its end if ``flipped[a]``.
+    """
 
     order: tuple[int, ...]
     flipped: tuple[bool, ...]
 
 
 class _AxisTransform(Transform):
-    """What the transforms here have in common: `axis_map` says from the params what they do."""
+    """The base of the transforms in this file; params determine an `axis_map`."""
 
     def axis_map(self, params: Params, dims: int) -> AxisMap:
+        """Return the map that these params apply to arrays of `dims` spatial axes."""
         raise NotImplementedError
 
     def rearrange(self, workspace: Workspace, params: Params) -> None:
-        source = spatial_shape(workspace.shapes())
-        wanted = self.axis_map(params, len(source))
-        for key in (
-            VOXEL_KEYS if any(wanted.flipped) or wanted.order != tuple(range(len(source))) else ()
-        ):
+        """Apply the map of these params to all arrays of voxels."""
+        dims = len(spatial_shape(workspace.shapes()))
+        axis_map = self.axis_map(params, dims)
+        if axis_map.order == tuple(range(dims)) and not any(axis_map.flipped):
+            return
+        for key in VOXEL_KEYS:
             if key in workspace:
-                _rearrange(workspace, key, wanted)
+                _rearrange(workspace, key, axis_map)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         source = spatial_shape(shapes)
@@ -65,7 +70,7 @@ class _AxisTransform(Transform):
 
 
 class Mirror(_AxisTransform):
-    """Reverses each of the allowed axes with a probability of 1/2.
+    """Each of the allowed axes reversed with a probability of 1/2.
 
     Args:
         allowed_axes: spatial axes, 0 to 2.
@@ -95,20 +100,20 @@ class Mirror(_AxisTransform):
 
 
 class Rot90(_AxisTransform):
-    """Quarter turns in randomly chosen planes, one after another. A shape that is not a cube's
-    changes with them.
+    """Quarter turns in randomly chosen planes, one after another.
+
+    They change the shape of an array that is not a cube.
 
     Args:
-        num_axis_combinations: how many turns, rounded to the nearest integer (to the even one from
-            halfway).
+        num_axis_combinations: the number of turns, rounded to the nearest integer (to even at a
+            half).
         num_rot_per_combination: the numbers of quarter turns to choose from.
-        allowed_axes: the spatial axes of which two are chosen for each plane, every pair as likely
-            as the others.
+        allowed_axes: the spatial axes; two of them are chosen for each plane, every pair with the
+            same probability.
 
     Params: ``{"num_rot_per_combination": [quarter turns], "axis_combinations": [[axis, axis],
-    ...]}``, where axes count
-    the channels as axis 0. A quarter turn goes from the first to the second axis of its pair, as in
-    `numpy.rot90`.
+    ...]}``; axis 0 is that of the channels. A quarter turn goes from the first to the second axis
+    of its pair, as in `numpy.rot90`.
 
     Raises:
         ValueError: an allowed axis that the sample does not have, fewer than two of them.
@@ -138,7 +143,8 @@ class Rot90(_AxisTransform):
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         axes("allowed_axes", self.allowed_axes, len(spatial_shape(shapes)))
-        turns, planes = [], []
+        turns = []
+        planes = []
         for _ in range(round(draws.scalar(rng, self.num_axis_combinations, context))):
             turns.append(int(draws.choice(rng, self.num_rot_per_combination)))
             planes.append(sorted(axis + 1 for axis in draws.shuffled(rng, self.allowed_axes)[:2]))
@@ -152,35 +158,42 @@ class Rot90(_AxisTransform):
     )(_AxisTransform.rearrange)
 
     def axis_map(self, params: Params, dims: int) -> AxisMap:
-        order, flipped = list(range(dims)), [False] * dims
-        for turns, plane in zip(
-            params["num_rot_per_combination"], params["axis_combinations"], strict=True
-        ):
-            first, second = (axis - 1 for axis in plane)
-            for axis in ((), (second,), (first, second), (first,))[turns % 4]:
-                flipped[axis] = not flipped[axis]
-            for each in (order, flipped) if turns % 2 else ():
-                each[first], each[second] = each[second], each[first]
+        order = list(range(dims))
+        flipped = [False] * dims
+        pairs = zip(params["num_rot_per_combination"], params["axis_combinations"], strict=True)
+        for turns, (first_axis, second_axis) in pairs:
+            # Axis 0 of the params is that of the channels.
+            first = first_axis - 1
+            second = second_axis - 1
+            quarter_turns = turns % 4
+            if quarter_turns in (1, 2):
+                flipped[second] = not flipped[second]
+            if quarter_turns in (2, 3):
+                flipped[first] = not flipped[first]
+            if quarter_turns in (1, 3):
+                order[first], order[second] = order[second], order[first]
+                flipped[first], flipped[second] = flipped[second], flipped[first]
         return AxisMap(tuple(order), tuple(flipped))
 
 
-def _check_order(given: ParamContext, value: Any) -> None:
-    distinct(many(integer(0, ParamContext.dims), given.dims() + 1))(given, value)
+def _check_order(context: ParamContext, value: Any) -> None:
+    """Accept 0, for the channels, and then the spatial axes from 1 on in any order."""
+    dims = context.dims()
+    distinct(many(integer(0, ParamContext.dims), dims + 1))(context, value)
     if value[0] != 0:
         raise InvalidParam(
-            ValueError, f"must be 0 and then 1 to {given.dims()} in some order, got {value!r}"
+            ValueError, f"must be 0 and then 1 to {dims} in some order, got {value!r}"
         )
 
 
 class TransposeAxes(_AxisTransform):
-    """Puts the allowed axes into a random order, each order as likely as the others.
+    """The allowed axes in a random order, each order with the same probability.
 
     Args:
         allowed_axes: spatial axes, which must be equally long in the sample.
 
     Params: ``{"axis_order": [0, ...]}``: axis a of the result is axis ``axis_order[a]`` of the
-    source, axis 0 being the
-    channels.
+    source; axis 0 is that of the channels.
 
     Raises:
         ValueError: an allowed axis that the sample does not have, or allowed axes of different
@@ -201,8 +214,8 @@ class TransposeAxes(_AxisTransform):
             )
         order = list(range(len(space) + 1))
         if len(allowed) >= 2:
-            for axis, taken in zip(allowed, draws.shuffled(rng, allowed), strict=True):
-                order[axis + 1] = taken + 1
+            for axis, source_axis in zip(allowed, draws.shuffled(rng, allowed), strict=True):
+                order[axis + 1] = source_axis + 1
         return {"axis_order": order}
 
     change = takes(axis_order=_check_order)(_AxisTransform.rearrange)
@@ -211,17 +224,22 @@ class TransposeAxes(_AxisTransform):
         return AxisMap(tuple(axis - 1 for axis in params["axis_order"][1:]), (False,) * dims)
 
 
-def _rearrange(workspace: Workspace, key: str, wanted: AxisMap) -> None:
-    if wanted.order != tuple(range(len(wanted.order))):
-        array = workspace.contiguous(key).transpose(0, *(axis + 1 for axis in wanted.order))
-        result = np.empty(array.shape, array.dtype)
-        result[...] = np.flip(
-            array, tuple(axis for axis, flipped in enumerate(wanted.flipped, start=1) if flipped)
-        )
+def _rearrange(workspace: Workspace, key: str, axis_map: AxisMap) -> None:
+    if axis_map.order != tuple(range(len(axis_map.order))):
+        transposed = workspace.contiguous(key).transpose(0, *(axis + 1 for axis in axis_map.order))
+        reversed_axes = []
+        for axis, is_flipped in enumerate(axis_map.flipped, start=1):
+            if is_flipped:
+                reversed_axes.append(axis)
+        result = np.empty(transposed.shape, transposed.dtype)
+        result[...] = np.flip(transposed, tuple(reversed_axes))
         workspace.put(key, result)
         return
     array = workspace.writable(key)
-    lead = 3 - len(wanted.order)  # a plane is a volume of one slice
+    # The kernel knows volumes only: a plane is a volume of one slice.
+    num_missing = 3 - len(axis_map.order)
+    flipped = (False,) * num_missing + axis_map.flipped
     for channel in array:
+        shape = (1,) * num_missing + channel.shape
         bits = channel.reshape(-1).view(UNSIGNED[channel.itemsize])
-        flip_in_place(bits, *(1,) * lead, *channel.shape, *(False,) * lead, *wanted.flipped)
+        flip_in_place(bits, *shape, *flipped)

@@ -1,4 +1,4 @@
-"""Transforms that were written for another library, as they are."""
+"""Transforms that were written for another library, used unchanged."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from detaug.transforms.building.workspace import Workspace
 
 
 class ForeignTransform(Transform):
-    """A transform of batchgeneratorsv2, or any callable of that kind, among those of detaug.
+    """A transform of batchgeneratorsv2, or a callable like one, among those of detaug.
 
-    It is called with the sample's tensors as keyword arguments and gives a dictionary of tensors.
-    While it runs, the global generators of Python, NumPy and torch are seeded from the key in its
-    params; afterwards they are as they were. So it gives the same arrays for the same params, as
-    long as it draws from these alone and keeps nothing from call to call; its bytes may depend on
-    the CPU, and what it draws is not known before it runs.
+    It is called with the sample's tensors as keyword arguments and returns a dict of tensors. While
+    it runs, the global generators of Python, NumPy and torch are seeded from the key in its params;
+    afterwards they are restored. It returns the same arrays for the same params if it draws from
+    these generators only and keeps no state between calls. Its bytes may depend on the CPU, and its
+    draws are not known before it runs.
 
     Args:
-        transform: gets ``image``, ``segmentation`` ... as far as there are any, float32 and labels
-            of their own dtype. It may write into them.
-        shapes_after: from the shapes before, by key, those after: for a transform whose output has
-            others.
+        transform: called with those of ``image``, ``segmentation`` ... that exist: images as
+            float32, labels in their own dtype. It may write to them.
+        shapes_after: returns the shapes after the transform, by key, from those before; needed if
+            the transform changes them.
 
     Params: ``{"key": 64 bits}``.
 
     Raises:
-        TypeError: from `apply`, if the transform gives no dictionary, or no tensors or (unmasked)
-            arrays in it.
-        ValueError: from `apply`, if the output has other shapes than ``shapes_after`` says.
+        TypeError: from `apply`, the transform returns no dict, or other values than tensors and
+            (unmasked) arrays in it.
+        ValueError: from `apply`, the output has other shapes than ``shapes_after`` returned.
     """
 
     def __init__(
@@ -53,41 +53,43 @@ class ForeignTransform(Transform):
         return {"key": draws.key(rng)}
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
-        return (
-            dict(shapes)
-            if self.shapes_after is None
-            else {**shapes, **self.shapes_after(dict(shapes))}
-        )
+        if self.shapes_after is None:
+            return dict(shapes)
+        return {**shapes, **self.shapes_after(dict(shapes))}
 
     @takes(key=KEY)
     def change(self, workspace: Workspace, params: Params) -> None:
-        given = {
-            key: torch.from_numpy(workspace.writable(key)) for key in VOXEL_KEYS if key in workspace
-        }
+        inputs = {}
+        for key in VOXEL_KEYS:
+            if key in workspace:
+                inputs[key] = torch.from_numpy(workspace.writable(key))
         with preserved_global_rngs():
             reseed_global_rngs(np.random.SeedSequence(params["key"]))
-            made = self.transform(**given)
-        if not isinstance(made, Mapping):
-            raise TypeError(f"{self._name} must give a dictionary, got {type(made).__name__}")
-        arrays = {
-            key: self._array(key, made[key]) for key in VOXEL_KEYS if made.get(key) is not None
-        }
+            outputs = self.transform(**inputs)
+        if not isinstance(outputs, Mapping):
+            raise TypeError(f"{self._name} must give a dictionary, got {type(outputs).__name__}")
+        # All are read before any is put: an error leaves the workspace as it was.
+        arrays = {}
+        for key in VOXEL_KEYS:
+            if outputs.get(key) is not None:
+                arrays[key] = self._array(key, outputs[key])
         for key, array in arrays.items():
-            # its memory may be the transform's own, unless it is what the transform was given
-            mine = (
-                key in given
+            # Other memory than that of the input may belong to the transform.
+            is_input_memory = (
+                key in inputs
                 and not isinstance(array, list)
-                and np.shares_memory(array, given[key].numpy())
+                and np.shares_memory(array, inputs[key].numpy())
             )
-            workspace.put(key, array, owned=mine)
+            workspace.put(key, array, owned=is_input_memory)
 
     @property
     def _name(self) -> str:
         return getattr(self.transform, "__qualname__", type(self.transform).__name__)
 
     def _array(self, key: str, value: Any) -> Any:
+        """Return an output as an array, or as a list of arrays for deep supervision."""
         if isinstance(value, (list, tuple)):
-            return [self._array(key, each) for each in value]
+            return [self._array(key, level) for level in value]
         if not isinstance(value, (torch.Tensor, np.ndarray)):
             raise TypeError(
                 f"{self._name} must give tensors or arrays, got {type(value).__name__} as {key}"

@@ -1,6 +1,4 @@
-"""What is done with labels: removing one, joining them to regions, masking by them, smaller copies
-of them.
-"""
+"""Labels: removed, joined to regions, used as a mask, copied at lower resolutions."""
 
 from __future__ import annotations
 
@@ -25,21 +23,20 @@ from detaug.transforms.building.workspace import Workspace
 
 
 class _LabelTransform(Transform):
-    """A transform of ``segmentation`` alone that draws nothing; without a segmentation it does
-    nothing.
-    """
+    """A transform of ``segmentation`` alone, without draws; it does nothing without one."""
 
     needs = "segmentation"
     moves_voxels = False
 
 
 class RemoveLabel(_LabelTransform):
-    """Gives the voxels of one label another one.
+    """Another label for the voxels of one label.
 
     Args:
-        label_value: the label to remove; one that the segmentation's dtype cannot hold is nowhere.
-        set_to: what takes its place.
-        segmentation_channels: a channel or several; all if None.
+        label_value: the label to remove; no voxel has one that the segmentation's dtype cannot
+            hold.
+        set_to: the label that replaces it.
+        segmentation_channels: one or several channels. None: all.
 
     Params: ``{}``.
 
@@ -58,37 +55,40 @@ class RemoveLabel(_LabelTransform):
         finite("set_to", set_to)
         self.label_value = label_value
         self.set_to = set_to
-        self.segmentation_channels = (
-            None if segmentation_channels is None else as_list(segmentation_channels)
-        )
+        self.segmentation_channels = None
+        if segmentation_channels is not None:
+            self.segmentation_channels = as_list(segmentation_channels)
 
     @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
         labels = workspace["segmentation"]
-        wanted = (
-            range(len(labels)) if self.segmentation_channels is None else self.segmentation_channels
-        )
-        removed_from = channels("segmentation_channels", list(wanted), len(labels))
+        chosen = self.segmentation_channels
+        if chosen is None:
+            chosen = list(range(len(labels)))
+        chosen = channels("segmentation_channels", list(chosen), len(labels))
         for dtype in workspace.label_dtypes():
             representable("set_to", self.set_to, dtype)
         before, after = np.array([self.label_value, self.set_to]).astype(labels.dtype)
-        if before != self.label_value or before == after or not removed_from:
-            return  # no voxel can have the label, or none would change
+        if before != self.label_value or before == after or not chosen:
+            # No voxel can have the label, or none would change.
+            return
         labels = workspace.writable("segmentation")
-        bits = (
-            labels.dtype if labels.dtype in (np.float32, np.float64) else UNSIGNED[labels.itemsize]
-        )
-        for c in removed_from:
-            replace_label(labels[c].reshape(-1).view(bits), before.view(bits), after.view(bits))
+        # Integers are compared as bits; floats are not, because 0 and -0 are equal.
+        kind = labels.dtype
+        if kind not in (np.float32, np.float64):
+            kind = UNSIGNED[labels.itemsize]
+        for channel in chosen:
+            voxels = labels[channel].reshape(-1).view(kind)
+            replace_label(voxels, before.view(kind), after.view(kind))
 
     kernels = (replace_label,)
 
 
 class ConvertSegmentationToRegions(_LabelTransform):
-    """Replaces the segmentation by one boolean channel per region.
+    """One boolean channel per region instead of the segmentation.
 
     Args:
-        regions: each a label or several; a voxel may belong to more than one region.
+        regions: one or several labels each; a voxel may belong to more than one region.
         channel_in_seg: the channel that is read.
 
     Params: ``{}``. The result is (regions, *space), bool.
@@ -107,9 +107,9 @@ class ConvertSegmentationToRegions(_LabelTransform):
         labels = workspace["segmentation"]
         (channel,) = channels("channel_in_seg", [self.channel_in_seg], len(labels))
         result = np.zeros((len(self.regions), *labels.shape[1:]), dtype=bool)
-        for region, found in zip(self.regions, result, strict=True):
+        for region, mask in zip(self.regions, result, strict=True):
             for label in region:
-                found |= labels[channel] == label
+                np.logical_or(mask, labels[channel] == label, out=mask)
         workspace.put("segmentation", result)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
@@ -119,8 +119,9 @@ class ConvertSegmentationToRegions(_LabelTransform):
 
 
 class MaskImage(Transform):
-    """Sets image voxels to a value where a channel of the segmentation is negative (nnU-Net:
-    outside the mask).
+    """Image voxels set to a value where a channel of the segmentation is negative.
+
+    nnU-Net marks voxels outside of its mask so.
 
     Args:
         apply_to_channels: channels of the image.
@@ -154,65 +155,72 @@ class MaskImage(Transform):
         (channel,) = channels("channel_idx_in_seg", [self.channel_idx_in_seg], len(labels))
         masked = set(channels("apply_to_channels", self.apply_to_channels, len(workspace["image"])))
         outside = labels[channel] < 0
-        for c in masked if outside.any() else ():
-            np.copyto(
-                workspace.writable("image")[c], np.float32(self.set_outside_to), where=outside
-            )
+        if not outside.any():
+            return
+        for image_channel in masked:
+            voxels = workspace.writable("image")[image_channel]
+            np.copyto(voxels, np.float32(self.set_outside_to), where=outside)
 
 
 class DownsampleSegForDS(_LabelTransform):
-    """Replaces the segmentation by a list of copies of it for deep supervision, one per scale.
+    """A list of copies of the segmentation for deep supervision, one per scale.
 
     Args:
-        ds_scales: for each copy a factor, or one per spatial axis: an axis of n has ``round(n *
-            factor)``. With 1 along every axis the copy is the segmentation itself.
+        ds_scales: for each copy a factor, or one per spatial axis: an axis of n voxels becomes one
+            of ``round(n * factor)``. With 1 along every axis the copy is the segmentation itself.
 
-    Params: ``{}``. Voxel i of an axis of m, made from n, is voxel ``floor((i + 1/2) * n / m)``,
-    which is torch's
+    Voxel i of an axis of m voxels, made from n, is voxel ``floor((i + 1/2) * n / m)``: torch's
     ``nearest-exact``, with its rounding to float32.
+
+    Params: ``{}``.
 
     Raises:
         ValueError: a number of factors that does not fit, or an axis that would be empty.
     """
 
     def __init__(self, ds_scales: Sequence[float | Sequence[float]]) -> None:
-        self.ds_scales = [
-            tuple(s) if isinstance(s, (tuple, list, np.ndarray)) else s for s in ds_scales
-        ]
-        for factor in (f for s in self.ds_scales for f in (s if isinstance(s, tuple) else (s,))):
-            argument("ds_scales", factor, number(above=0))
-        self.spatial_dims = next(
-            (len(scale) for scale in self.ds_scales if isinstance(scale, tuple)), None
-        )
+        self.ds_scales: list[Any] = []
+        self.spatial_dims = None
+        for scale in ds_scales:
+            if not isinstance(scale, (tuple, list, np.ndarray)):
+                self.ds_scales.append(scale)
+                continue
+            factors = tuple(scale)
+            self.ds_scales.append(factors)
+            if self.spatial_dims is None:
+                self.spatial_dims = len(factors)
+        for scale in self.ds_scales:
+            for factor in scale if isinstance(scale, tuple) else (scale,):
+                argument("ds_scales", factor, number(above=0))
 
     @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
         full = workspace.contiguous("segmentation")
-        levels = [
-            full if size is None else picked(full, [*map(nearest, full.shape[1:], size)])
-            for size in _sizes_of(tuple(self.ds_scales), full.shape[1:])
-        ]
+        levels = []
+        for size in _sizes_of(tuple(self.ds_scales), full.shape[1:]):
+            if size is None:
+                levels.append(full)
+                continue
+            rows = [nearest(length, n) for length, n in zip(full.shape[1:], size, strict=True)]
+            levels.append(picked(full, rows))
         workspace.put("segmentation", levels, owned=False)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         if shapes.get("segmentation") is None:
             return dict(shapes)
         count, *space = shapes["segmentation"]
-        return {
-            **shapes,
-            "segmentation": [
-                (count, *(size or space)) for size in _sizes_of(tuple(self.ds_scales), tuple(space))
-            ],
-        }
+        sizes = _sizes_of(tuple(self.ds_scales), tuple(space))
+        return {**shapes, "segmentation": [(count, *(size or space)) for size in sizes]}
 
     kernels = (pick,)
 
 
-@lru_cache(64)  # asked for thrice with every sample, as long as a plane takes to be copied
+# Cached because every sample needs it three times, and it takes as long as copying a plane.
+@lru_cache(64)
 def _sizes_of(
     scales: tuple[float | tuple[float, ...], ...], space: tuple[int, ...]
 ) -> list[tuple[int, ...] | None]:
-    """The spatial shape of each of `DownsampleSegForDS`'s copies, None for the segmentation itself."""
+    """Return the spatial shape of each copy, None for the segmentation itself."""
     sizes: list[tuple[int, ...] | None] = []
     for scale in scales:
         factors = scale if isinstance(scale, tuple) else (scale,) * len(space)
@@ -223,12 +231,15 @@ def _sizes_of(
             raise ValueError(
                 f"ds_scales {scale} leave nothing of a segmentation of spatial shape {space}"
             )
-        sizes.append(None if all(factor == 1 for factor in factors) else size)
+        if all(factor == 1 for factor in factors):
+            sizes.append(None)
+        else:
+            sizes.append(size)
     return sizes
 
 
 def labels_of_image(workspace: Workspace, name: str) -> np.ndarray:
-    """The segmentation, of the image's spatial shape; a ValueError otherwise."""
+    """Return the segmentation; raise a ValueError unless it has the image's spatial shape."""
     space = {key: workspace[key].shape[1:] for key in ("image", "segmentation") if key in workspace}
     if len(space) < 2 or space["image"] != space["segmentation"]:
         raise ValueError(
@@ -239,13 +250,15 @@ def labels_of_image(workspace: Workspace, name: str) -> np.ndarray:
 
 @lru_cache(maxsize=256)
 def nearest(length: int, size: int) -> np.ndarray:
-    """For each voxel of an axis of ``size``, the one of an axis of ``length`` that it lies in, as
-    torch's nearest-exact finds it (which differs between CPUs where a finer axis meets the border
-    between two voxels; this does not). Every caller gets the same array, to be read.
+    """Return, for each voxel of an axis of `size`, the one of an axis of `length` that it lies in.
+
+    It is the one that torch's nearest-exact finds. (torch's results differ between CPUs if a finer
+    axis meets the border between two voxels; these do not.) All callers get the same array, for
+    reading only.
     """
     step = np.float32(length) / np.float32(size)
-    rows: np.ndarray = np.floor(
-        (np.arange(size, dtype=np.float32) + np.float32(0.5)) * step
-    ).astype(np.int64)
+    centers = np.arange(size, dtype=np.float32) + np.float32(0.5)
+    rows: np.ndarray = np.floor(centers * step).astype(np.int64)
+    # Rounding may move the last one beyond the axis.
     rows[rows >= length] = length - 1
     return rows

@@ -1,4 +1,4 @@
-"""Images as if they had been taken at a lower resolution."""
+"""Images as if they had been acquired at a lower resolution."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from detaug.transforms.building.per_channel import ChannelTransform, as_volume, 
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.labels import nearest
 
-LARGEST_SCALE = 16.0  # beyond, an image would be sampled up, at a cost without end
+#: A larger scale would enlarge the image, at any cost.
+LARGEST_SCALE = 16.0
+#: See `sampling_table`.
 Table = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 _ONE_VOXEL: Table = (np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.float32))
 
 
 class SimulateLowResolution(ChannelTransform):
-    """Samples down to ``scale`` times the voxels per axis (nearest neighbour), then back up (linear
-    interpolation).
+    """Images at ``scale`` times the voxels per axis, and interpolated back.
 
-    An axis of n voxels goes through ``round(n * scale)`` (Python's rounding, to even at a half),
-    but at least one. Both ways voxels are taken as cells, not points (torch's "nearest-exact", and
-    "linear" without aligned corners). Where a coarse voxel's centre falls between two voxels, the
-    one that torch's float32 arithmetic finds is taken; interpolation weights are computed in
-    float64.
+    Down by nearest neighbour, up linearly. An axis of n voxels becomes one of ``round(n * scale)``
+    (Python's rounding, to even at a half), but at least one. Both ways, voxels are cells and not
+    points (torch's "nearest-exact", and "linear" without aligned corners). If a coarse voxel's
+    centre falls between two voxels, the one that torch's float32 arithmetic finds is used;
+    interpolation weights are computed in float64.
 
-    NaN and infinity spread over the coarse voxels that hold them and to those next to them.
+    NaN and infinity spread over the coarse voxels that contain them and to their neighbours.
 
     Args:
-        scale: coarse voxels per voxel, > 0. A callable may ask for ``image``, ``channel`` (None
-            where channels are synchronised) and ``dim`` (0, 1, 2, or None where axes are
-            synchronised).
+        scale: coarse voxels per voxel, > 0. A callable may take ``image``, ``channel`` (None if
+            channels are synchronised) and ``dim`` (0, 1, 2, or None if axes are synchronised).
         synchronize_channels: the same scales for all channels.
         synchronize_axes: the same scale for all axes.
-        ignore_axes: spatial axes that keep their resolution; None for none.
-        allowed_channels: channels it may be applied to; None for all.
+        ignore_axes: spatial axes that keep their resolution. None: no axis.
+        allowed_channels: channels that may be changed. None: all.
         p_per_channel: the probability of each of them.
 
     Params: ``{"apply_to_channel": [channels], "scales": [[one per axis] for each of them]}``.
@@ -71,66 +71,81 @@ class SimulateLowResolution(ChannelTransform):
         allowed = checks.channels("allowed_channels", wanted, count)
         ignored = checks.axes("ignore_axes", self.ignore_axes or (), len(shape))
 
-        def scales(channel: int | None) -> list[float]:
-            known = {**context, "channel": channel}
-            drawn = draws.for_axes(rng, self.scale, known, range(len(shape)), self.synchronize_axes)
-            return [1.0 if d in ignored else _as_float32(scale) for d, scale in enumerate(drawn)]
+        def draw_scales(channel: int | None) -> list[float]:
+            offered = {**context, "channel": channel}
+            axes = range(len(shape))
+            scales = draws.for_axes(rng, self.scale, offered, axes, self.synchronize_axes)
+            for axis in axes:
+                scales[axis] = 1.0 if axis in ignored else _as_float32(scales[axis])
+            return scales
 
-        return self.draw_channels(rng, shapes, "scales", scales, allowed)
+        return self.draw_channels(rng, shapes, "scales", draw_scales, allowed)
 
     @takes(**channels_with(scales=each_axis(number(above=0, most=LARGEST_SCALE))))
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
-        coarse = {c: coarse_shape(shape, scales) for c, scales in by_channel(params, "scales")}
-        coarse = {
-            c: found
-            for c, found in coarse.items()
-            if any(m != n for m, n in zip(found, shape, strict=True))
-        }
-        for c, before, after in workspace.chosen_channels(coarse, as_volume):
-            tables = per_axis(
-                [sampling_table(n, m) for n, m in zip(shape, coarse[c], strict=True)],
-                shape,
-                _ONE_VOXEL,
-            )
-            _down_and_up(before, after, tables)
+        coarse_shapes = {}
+        for channel, scales in by_channel(params, "scales"):
+            coarse = coarse_shape(shape, scales)
+            if tuple(coarse) != tuple(shape):
+                coarse_shapes[channel] = coarse
+        for channel, before, after in workspace.chosen_channels(coarse_shapes, as_volume):
+            pairs = zip(shape, coarse_shapes[channel], strict=True)
+            tables = [sampling_table(length, coarse_length) for length, coarse_length in pairs]
+            _down_and_up(before, after, per_axis(tables, shape, _ONE_VOXEL))
 
     kernels = (pick, interpolate)
 
 
 def coarse_shape(shape: Sequence[int], scales: Sequence[float]) -> list[int]:
-    """How many voxels there are at the low resolution."""
+    """Return the number of voxels along each axis at the low resolution."""
     return [max(1, round(n * _as_float32(scale))) for n, scale in zip(shape, scales, strict=True)]
 
 
 @lru_cache(maxsize=256)
 def sampling_table(n: int, coarse: int) -> Table:
-    """Each coarse voxel's nearest one; each voxel's lower coarse one, and the weight of the next.
-    Every caller gets the same arrays, to be read.
+    """Return the tables by which an axis is sampled down and interpolated back.
+
+    All callers get the same arrays, for reading only.
+
+    Args:
+        n: the axis' voxels.
+        coarse: its voxels at the low resolution.
+
+    Returns:
+        For each coarse voxel its nearest voxel, (coarse,) int64; for each voxel the lower one of
+        its two coarse voxels, (n,) int64, and the weight of the upper one, (n,) float32.
     """
-    places = np.clip((np.arange(n) + 0.5) * coarse / n - 0.5, 0.0, coarse - 1.0)
-    lower = np.floor(places).astype(np.int64)
-    return nearest(n, coarse), lower, (places - lower).astype(np.float32)
+    positions = np.clip((np.arange(n) + 0.5) * coarse / n - 0.5, 0.0, coarse - 1.0)
+    lower = np.floor(positions).astype(np.int64)
+    return nearest(n, coarse), lower, (positions - lower).astype(np.float32)
 
 
 def _down_and_up(source: np.ndarray, destination: np.ndarray, tables: Sequence[Table]) -> None:
-    """A volume (X, Y, Z), which may be its own destination, at the coarse resolution and back:
-    along Z, Y and then X.
+    """Sample a volume down and interpolate it back, along Z, Y and then X.
+
+    Args:
+        source: (X, Y, Z) float32.
+        destination: (X, Y, Z) float32; it may be the source.
+        tables: a `sampling_table` for each axis.
     """
-    coarse = picked(source[None], [near for near, _, _ in tables])[0]
+    volume = picked(source[None], [nearest_rows for nearest_rows, _, _ in tables])[0]
     for axis in (2, 1, 0):
-        n = destination.shape[axis]
-        shape = (*coarse.shape[:axis], n, *coarse.shape[axis + 1 :])
+        length = destination.shape[axis]
+        shape = (*volume.shape[:axis], length, *volume.shape[axis + 1 :])
         size = math.prod(shape)
-        # What was read is free, and new memory takes the system as long as an interpolation.
-        free = axis != 1 and size <= destination.size
-        finer = (destination.reshape(-1)[:size] if free else np.empty(size, np.float32)).reshape(
-            shape
-        )
-        inner = math.prod(coarse.shape[axis + 1 :])
-        flat = coarse.reshape(-1, coarse.shape[axis], inner), finer.reshape(-1, n, inner)
-        interpolate(*flat, *tables[axis][1:], False)
-        coarse = finer
+        # The destination serves as memory, since its old values are not needed any more: new memory
+        # costs as much time as an interpolation. Along Y the input itself is in it.
+        if axis != 1 and size <= destination.size:
+            finer = destination.reshape(-1)[:size].reshape(shape)
+        else:
+            finer = np.empty(size, np.float32).reshape(shape)
+        inner = math.prod(volume.shape[axis + 1 :])
+        flat_source = volume.reshape(-1, volume.shape[axis], inner)
+        flat_destination = finer.reshape(-1, length, inner)
+        _, lower, weights = tables[axis]
+        interpolate(flat_source, flat_destination, lower, weights, False)
+        volume = finer
 
 
 def _as_float32(value: float) -> float:

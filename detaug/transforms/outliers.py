@@ -15,26 +15,25 @@ from detaug.transforms.building.gate import each_channel, flag, many, number, op
 from detaug.transforms.building.per_channel import rescale
 from detaug.transforms.building.workspace import Workspace
 
-_LEAST_DEVIATION = (
-    1e-8  # batchgeneratorsv2's: a channel that deviates less after the cut is not scaled
-)
+#: A channel that deviates less after the cut is not scaled; batchgeneratorsv2's.
+_LEAST_DEVIATION = 1e-8
 
 
 class CutOffOutliers(ImageTransform):
-    """Clamps channels to two of their own percentiles, found exactly and interpolated linearly.
+    """Channels clamped to two of their own percentiles, which are exact and interpolated linearly.
 
     A channel with a NaN becomes NaN throughout. An infinity is clamped as any other value; the
     standard deviation that is retained is that of the finite values. A percentile between a finite
     value and an infinity is that infinity.
 
     Args:
-        percentile_lower: 0 to 100. percentile_upper: 0 to 100; where a draw is below the lower one,
-            it decides.
-        p_synchronize_channels: whether all channels get the same percentiles: any number but 0
-            means yes, and there is no draw, as in batchgeneratorsv2 0.3.6.
+        percentile_lower: 0 to 100.
+        percentile_upper: 0 to 100; if a draw of it is below the lower one, it decides.
+        p_synchronize_channels: all channels get the same percentiles. Any number but 0 is true, and
+            nothing is drawn, as in batchgeneratorsv2 0.3.6.
         p_per_channel: the probability of each channel.
-        p_retain_std: the probability, for each channel that is clamped, of giving it back its
-            standard deviation, around the mean that it has afterwards.
+        p_retain_std: the probability, for each channel that is clamped, that its standard deviation
+            is restored, around the mean that it has afterwards.
 
     Params: ``{"percentiles": [(lower, upper) or None for each channel], "retain_std": [bools]}``.
     """
@@ -59,55 +58,69 @@ class CutOffOutliers(ImageTransform):
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         applies = [draws.happens(rng, self.p_per_channel) for _ in range(shapes["image"][0])]
-
-        def pair() -> tuple[float, float]:
-            lower = draws.scalar(rng, self.percentile_lower, context)
-            return lower, draws.scalar(rng, self.percentile_upper, context)
-
-        shared = pair() if self.p_synchronize_channels else None
-        percentiles = [(shared or pair()) if apply else None for apply in applies]
-        retain = [
-            each is not None and draws.happens(rng, self.p_retain_std) for each in percentiles
-        ]
+        shared = None
+        if self.p_synchronize_channels:
+            # Drawn also if no channel is clamped.
+            shared = self._draw_percentiles(rng, context)
+        percentiles: list[tuple[float, float] | None] = []
+        for is_applied in applies:
+            if not is_applied:
+                percentiles.append(None)
+            elif shared is not None:
+                percentiles.append(shared)
+            else:
+                percentiles.append(self._draw_percentiles(rng, context))
+        retain = [is_applied and draws.happens(rng, self.p_retain_std) for is_applied in applies]
         return {"percentiles": percentiles, "retain_std": retain}
+
+    def _draw_percentiles(self, rng: np.random.Generator, context: Context) -> tuple[float, float]:
+        lower = draws.scalar(rng, self.percentile_lower, context)
+        upper = draws.scalar(rng, self.percentile_upper, context)
+        return lower, upper
 
     @takes(
         percentiles=each_channel(optional(many(number(0, 100), 2))), retain_std=each_channel(flag)
     )
     def change(self, workspace: Workspace, params: Params) -> None:
-        cuts = {
-            c: (*percentiles, retain)
-            for c, (percentiles, retain) in enumerate(
-                zip(params["percentiles"], params["retain_std"], strict=True)
-            )
-            if percentiles is not None and tuple(percentiles) != (0.0, 100.0)
-        }
-        for c, source, destination in workspace.chosen_channels(cuts, np.ravel):
-            cut_off(source, destination, *cuts[c])
+        cuts = {}
+        drawn = zip(params["percentiles"], params["retain_std"], strict=True)
+        for channel, (percentiles, retain) in enumerate(drawn):
+            if percentiles is None or tuple(percentiles) == (0.0, 100.0):
+                continue
+            lower, upper = percentiles
+            cuts[channel] = (lower, upper, retain)
+        for channel, source, destination in workspace.chosen_channels(cuts, np.ravel):
+            cut_off(source, destination, *cuts[channel])
 
     kernels = (moments, clamp, deviations, scale_around)
 
 
 def percentiles_of(values: np.ndarray, wanted: tuple[float, ...]) -> list[float]:
-    """Percentiles of a flat float32 array, interpolated linearly between the two nearest ranks in
-    float64; NaN if there is one among the values.
+    """Return percentiles of float32 values, interpolated in float64 between the two nearest ranks.
+
+    Args:
+        values: flat; with a NaN among them, all percentiles are NaN.
+        wanted: from 0 to 100.
     """
     if np.isnan(values).any():
         return [math.nan] * len(wanted)
-    values = values + np.float32(0)  # one kind of zero
+    # Adding 0 leaves one kind of zero.
+    values = values + np.float32(0)
     result = []
     for percentile in wanted:
         position = percentile / 100.0 * (values.size - 1)
         rank = math.floor(position)
         ordered = np.partition(values, rank)
         low = float(ordered[rank])
-        high = float(ordered[rank + 1 :].min(initial=np.inf if rank + 1 < values.size else low))
+        high = low
+        if rank + 1 < values.size:
+            high = float(ordered[rank + 1 :].min())
         result.append(_between(low, high, position - rank))
     return result
 
 
 def _between(low: float, high: float, fraction: float) -> float:
-    """Return what is a fraction of the way from one number to a larger one; either may be infinite."""
+    """Return the number at a fraction of the way from low to high; either may be infinite."""
     if low == high or fraction == 0.0 or (math.isinf(low) and math.isfinite(high)):
         return low
     if math.isinf(low) and math.isinf(high):
@@ -118,7 +131,15 @@ def _between(low: float, high: float, fraction: float) -> float:
 def cut_off(
     source: np.ndarray, destination: np.ndarray, lower: float, upper: float, retain: bool
 ) -> None:
-    """Clamp one channel to its percentiles; flat arrays, which may be one."""
+    """Clamp one channel to its percentiles.
+
+    Args:
+        source: float32, flat.
+        destination: float32, flat; it may be the source.
+        lower: a percentile, 0 to 100.
+        upper: a percentile, 0 to 100.
+        retain: restore the standard deviation of the finite values.
+    """
     deviation = _deviation_of_finite(source) if retain else 0.0
     low, high = percentiles_of(source, (lower, upper))
     if math.isnan(low):

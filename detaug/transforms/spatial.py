@@ -1,5 +1,6 @@
-"""`SpatialTransform`: crop, rotation, scaling, shear, translation and elastic deformation as one
-resampling.
+"""`SpatialTransform`: one resampling for all spatial changes of a sample.
+
+These are crop, rotation, scaling, shear, translation and elastic deformation.
 """
 
 from __future__ import annotations
@@ -46,15 +47,14 @@ _BORDER_MODES = ("zeros", "constant")
 
 
 class SpatialTransform(Transform):
-    """Crops a patch out of a sample, rotated, scaled, sheared, shifted and elastically deformed
-    with given probabilities.
+    """A patch of a sample, with rotation, scaling, shear, translation and elastic deformation.
 
-    Where a draw asks for none of these, voxels are only copied (a centre crop without padding
-    copies nothing). Else each output voxel i of the patch takes the value at ``A (i - m + u(i)) -
-    mean + c`` of the source, with m the patch's middle, A rotation, shear and scaling, u the
-    displacement, c the crop's centre and mean the average of ``A u`` (if ``center_deformation``).
-    Coordinates are computed in float64 row by row; but for a deformation's displacements no grid is
-    made.
+    Each of them has its own probability. If none is drawn, voxels are only copied (a centre crop
+    without padding copies nothing). Else each output voxel i of the patch takes the value at ``A (i
+    - m + u(i)) - mean + c`` of the source, with m the patch's middle, A rotation, shear and
+    scaling, u the displacement, c the crop's centre and mean the average of ``A u`` (if
+    ``center_deformation``). Coordinates are computed in float64 row by row; but for a deformation's
+    displacements no grid is made.
 
     Args:
         patch_size: voxels of the output along each of the two or three axes.
@@ -102,11 +102,10 @@ class SpatialTransform(Transform):
     Where the sample has a spacing (`detaug.torchio.Wrap`; `detaug.monai.Wrap` and MetaTensors),
     rotation, shear and scaling act in millimetres along the array's axes, translations are
     millimetres, and an axis of one voxel stays as it is: a plane stays in its plane. Deformations
-        are in voxels.
+    are in voxels.
 
     Params: ``center_location_in_pixels`` (one float per axis), ``affine`` (rows of the matrix, or
-    None), ``elastic``
-    (None, or ``key``, ``sigmas`` and ``magnitudes`` of
+    None), ``elastic`` (None, or ``key``, ``sigmas`` and ``magnitudes`` of
     `detaug.transforms.geometry.elastic.displacement`).
 
     Raises:
@@ -218,9 +217,10 @@ class SpatialTransform(Transform):
         center = self._draw_center(rng, space)
         if shifts:
             shift = draws.for_axes(rng, self.translation, context, axes, together=False)
-            shift = [0.0 if axis in fixed else along for axis, along in enumerate(shift)]
-            ways = zip(center, applied(turned, shift), spacing, strict=True)
-            center = [c + along / length for c, along, length in ways]
+            for axis in fixed:
+                shift[axis] = 0.0
+            moves = zip(center, applied(turned, shift), spacing, strict=True)
+            center = [position + distance / length for position, distance, length in moves]
         affine = None
         if rotates or scales or shears or shifts:
             affine = _in_voxels(scaled(turned, factors), spacing)
@@ -243,10 +243,13 @@ class SpatialTransform(Transform):
         angles = draws.for_axes(
             rng, self.rotation, context, range(len(self.patch_size)), together=False
         )
-        for angle in angles if callable(self.rotation) else ():
-            radians("rotation", angle)
+        if callable(self.rotation):
+            for angle in angles:
+                radians("rotation", angle)
         if self.p_rot_per_axis < 1:
-            angles = [angle if draws.happens(rng, self.p_rot_per_axis) else 0.0 for angle in angles]
+            for axis in range(len(angles)):
+                if not draws.happens(rng, self.p_rot_per_axis):
+                    angles[axis] = 0.0
         return angles
 
     def _draw_elastic(
@@ -257,23 +260,25 @@ class SpatialTransform(Transform):
         scales = draws.for_axes(
             rng, self.elastic_deform_scale, known, range(len(self.patch_size)), together
         )
-        magnitudes = [
-            draws.scalar(
-                rng, self.elastic_deform_magnitude, {**known, "dim": d, "deformation_scale": scale}
-            )
-            for d, scale in enumerate(scales)
-        ]
-        magnitudes = [0.0 if d in fixed else magnitude for d, magnitude in enumerate(magnitudes)]
+        magnitudes = []
+        for axis, scale in enumerate(scales):
+            offered = {**known, "dim": axis, "deformation_scale": scale}
+            # Drawn for a fixed axis as well: the draws after it must not depend on the shape.
+            magnitude = draws.scalar(rng, self.elastic_deform_magnitude, offered)
+            magnitudes.append(0.0 if axis in fixed else magnitude)
         sigmas = [scale * size for scale, size in zip(scales, self.patch_size, strict=True)]
         return {"key": draws.key(rng), "sigmas": sigmas, "magnitudes": magnitudes}
 
     def _draw_center(self, rng: np.random.Generator, space: Sequence[int]) -> list[float]:
         if not self.random_crop:
             return [n / 2 for n in space]
-        return [
-            draws.uniform(rng, distance, n - distance) if n - 2 * distance >= 0 else n / 2
-            for n, distance in zip(space, self.patch_center_dist_from_border, strict=True)
-        ]
+        center = []
+        for length, distance in zip(space, self.patch_center_dist_from_border, strict=True):
+            if length - 2 * distance >= 0:
+                center.append(draws.uniform(rng, distance, length - distance))
+            else:
+                center.append(length / 2)
+        return center
 
     @takes(
         center_location_in_pixels=each_axis(PLACE),
@@ -301,12 +306,16 @@ class SpatialTransform(Transform):
             space, self.patch_size, params["affine"], params["elastic"], center,
             center_deformation=self.center_deformation, align_corners=self.align_corners,
         )  # fmt: skip
-        for key in (key for key in VOXEL_KEYS if key in workspace):
-            volume, window = workspace.lazy(key), None
+        for key in VOXEL_KEYS:
+            if key not in workspace:
+                continue
+            volume = workspace.lazy(key)
+            window = None
             if volume is not None:
                 starts, stops = patch.region()
                 workspace.put(key, volume.lend(starts, stops, patch.between))
-                window = starts, [stop - start for start, stop in zip(starts, stops, strict=True)]
+                extents = [stop - start for start, stop in zip(starts, stops, strict=True)]
+                window = (starts, extents)
             array = workspace.contiguous(key)
             if key == "segmentation":
                 workspace.put(key, patch.labels(array, self.mode_seg, label, label_dtype, window))
@@ -337,7 +346,10 @@ class SpatialTransform(Transform):
 
 
 def _in_plane(angles: Sequence[float], fixed: set[int]) -> list[float]:
-    """Return angles, 0 for those that would turn an axis of one voxel; in 2-D the last one counts."""
+    """Return angles, with 0 for those that would turn an axis of one voxel.
+
+    In 2-D the last angle counts.
+    """
     if len(angles) < 3:
         return [0.0] * len(angles)
     return [angle if fixed <= {axis} else 0.0 for axis, angle in enumerate(angles)]
@@ -345,16 +357,21 @@ def _in_plane(angles: Sequence[float], fixed: set[int]) -> list[float]:
 
 def _in_voxels(matrix: Matrix, spacing: Sequence[float]) -> Matrix:
     """Return a matrix of millimetres as one of voxels."""
-    return [
-        [value * along / own for value, along in zip(row, spacing, strict=True)]
-        for row, own in zip(matrix, spacing, strict=True)
-    ]
+    rows = []
+    for row, row_spacing in zip(matrix, spacing, strict=True):
+        pairs = zip(row, spacing, strict=True)
+        rows.append([value * column_spacing / row_spacing for value, column_spacing in pairs])
+    return rows
 
 
-def _distances(given: float | Sequence[float], dims: int) -> list[float]:
-    values = list(given) if isinstance(given, (list, tuple, np.ndarray)) else [given] * dims
+def _distances(wanted: float | Sequence[float], dims: int) -> list[float]:
+    """Return one distance per axis, in voxels, of one number or of one per axis."""
+    if isinstance(wanted, (list, tuple, np.ndarray)):
+        values = list(wanted)
+    else:
+        values = [wanted] * dims
     if len(values) != dims:
         raise ValueError(
-            f"patch_center_dist_from_border must have one number per axis ({dims}), got {given!r}"
+            f"patch_center_dist_from_border must have one number per axis ({dims}), got {wanted!r}"
         )
     return [finite("patch_center_dist_from_border", value) for value in values]
