@@ -427,8 +427,9 @@ class DeterministicAugmenter(Generic[Batch]):
             # The loader that a factory returned for the description alone.
             warm_up(None, source.seen)
             source.seen = None
-        wanted = self._user_num_streams if self._num_seeds is None else self._num_seeds
-        num_streams = wanted or source.default_num_streams
+        num_streams = self._num_seeds
+        if num_streams is None:
+            num_streams = self._user_num_streams or source.default_num_streams
         if num_streams > 1:
             # The loader's length says nothing about how many batches each stream has.
             source.length_hint = None
