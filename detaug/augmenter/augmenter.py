@@ -379,12 +379,13 @@ class DeterministicAugmenter(Generic[Batch]):
             seeds, self._user_seed, self._num_processes, self._user_num_streams
         )
         self._seeds = None if seeds is None else list(seeds)
-        self._num_seeds = None if seed_list is None else len(seed_list)
-        has_argument = self._user_seed is not None or seed_list is not None
-        self._is_seed_drawn = not has_argument and not os.environ.get(SEED_VARIABLE)
-        self._seed_tree = _branch_of(
-            self._user_seed if seed_list is None else seed_list, self._name
-        )
+        self._num_seeds: int | None = None
+        seed = self._user_seed
+        if seed_list is not None:
+            self._num_seeds = len(seed_list)
+            seed = seed_list
+        self._is_seed_drawn = seed is None and not os.environ.get(SEED_VARIABLE)
+        self._seed_tree = _branch_of(seed, self._name)
 
     # --- the pipeline ---
 
@@ -427,8 +428,9 @@ class DeterministicAugmenter(Generic[Batch]):
             # The loader that a factory returned for the description alone.
             warm_up(None, source.seen)
             source.seen = None
-        wanted = self._user_num_streams if self._num_seeds is None else self._num_seeds
-        num_streams = wanted or source.default_num_streams
+        num_streams = self._num_seeds
+        if num_streams is None:
+            num_streams = self._user_num_streams or source.default_num_streams
         if num_streams > 1:
             # The loader's length says nothing about how many batches each stream has.
             source.length_hint = None

@@ -127,7 +127,9 @@ class LazyAugmenter:
     def new_pass(self) -> Any:
         """Return an iterator over one epoch."""
         observer = self.settings.order.observer
-        self._observer = None if observer is None else iter(observer)
+        self._observer = None
+        if observer is not None:
+            self._observer = iter(observer)
         return self._passes.new()
 
     def _for_pass(self) -> DeterministicAugmenter:
@@ -169,7 +171,9 @@ class LazyAugmenter:
     def _load(self, state: dict[str, Any]) -> DeterministicAugmenter:
         """Load the augmenter's state, and return the augmenter, which may be a new one."""
         augmenter = self.augmenter()
-        saved_seed = state.get("seed") if isinstance(state, dict) else None
+        saved_seed = None
+        if isinstance(state, dict):
+            saved_seed = state.get("seed")
         if self._is_seed_drawn and saved_seed not in (None, augmenter.seed):
             augmenter = self._replace_seed(augmenter, saved_seed, state)
         else:

@@ -273,15 +273,23 @@ class Settings:
             return TorchIterable(
                 self.dataset, None, batch_size, order.drop_last, collate_fn, self.worker_init_fn
             )
-        has_sampler = order.kind in (SAMPLER, BATCH_SAMPLER)
+        shuffle = None
+        sampler = None
+        batch_sampler = None
+        if order.kind == SAMPLER:
+            sampler = order.indices
+        elif order.kind == BATCH_SAMPLER:
+            batch_sampler = order.indices
+        else:
+            shuffle = order.kind == SHUFFLED
         return DatasetSource(
             self.dataset,
             batch_size,
-            None if has_sampler else order.kind == SHUFFLED,
+            shuffle,
             order.drop_last,
             collate_fn,
-            sampler=order.indices if order.kind == SAMPLER else None,
-            batch_sampler=order.indices if order.kind == BATCH_SAMPLER else None,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
             worker_init_fn=self.worker_init_fn,
             fetches_one_by_one=self.has_single_items,
         )

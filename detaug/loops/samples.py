@@ -30,7 +30,8 @@ class Augmented(Dataset[Any]):
         self.transform = transform
         self._tree = SeedTree(seed)
         # In shared memory: workers that live from epoch to epoch (persistent_workers) read it too.
-        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+        epoch = torch.zeros((), dtype=torch.int64)
+        self._epoch = epoch.share_memory_()  # type: ignore[no-untyped-call]
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next pass, which is 0 at first. Call it before every pass."""
