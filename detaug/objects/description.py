@@ -164,8 +164,10 @@ class _Walk:
                 yield from self._lines_of_items(value, path, above)
             yield from self._lines_of(_declared(value), path, above)
         else:
-            # A mapping may load what it is asked for: only its number of items is looked at.
-            length = f" of {len(value)}" if isinstance(value, Mapping) else ""
+            length = ""
+            if isinstance(value, Mapping):
+                # Only its length: a mapping may load an item from disk.
+                length = f" of {len(value)}"
             yield f"{path} = {_class_name(value)}{length}"
             yield from self._lines_of(_declared(value), path, above)
 

@@ -97,7 +97,9 @@ class Shuffled(Order):
         return np.argsort(np.random.PCG64DXSM(child).random_raw(self.length), kind="stable")
 
     def declared(self) -> list[str]:
-        return ["permutation = Feistel"] if self._is_large else []
+        if not self._is_large:
+            return []
+        return ["permutation = Feistel"]
 
 
 class Feistel:
