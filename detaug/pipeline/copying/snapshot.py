@@ -205,7 +205,7 @@ class _Pickler(pickle.Pickler):
     """Walks through an object for a `Snapshot`; the arguments are the snapshot's.
 
     A persistent id is (table, index): "table" for what copies share, "bulk" for large arrays,
-    "external" for the replacements, of which the first is `_register`.
+    "external" for the replacements, after `_register`.
     """
 
     def __init__(
