@@ -109,19 +109,19 @@ def describe(value: Any, name: str) -> list[str]:
     return lines
 
 
-def differences(ours: list[str], theirs: list[str]) -> str:
+def differences(current: list[str], saved: list[str]) -> str:
     """Return the first lines in which two descriptions differ, in words for an error message.
 
     Args:
-        ours: the description of the pipeline here.
-        theirs: the one in a state dict.
+        current: the description of the pipeline here.
+        saved: the one in a state dict.
     """
-    changes = list(differences_of(values_by_name(ours), values_by_name(theirs)))
-    if not changes and ours != theirs:
+    changes = list(differences_of(values_by_name(current), values_by_name(saved)))
+    if not changes and current != saved:
         return "the same parameters in another order, such as the keys of a dict"
     lines = []
-    for path, current, saved in changes[:_MOST_NAMED]:
-        lines.append(f"{path}: here {current}, in the state {saved}")
+    for path, value, saved_value in changes[:_MOST_NAMED]:
+        lines.append(f"{path}: here {value}, in the state {saved_value}")
     if len(changes) > _MOST_NAMED:
         lines.append(f"and {len(changes) - _MOST_NAMED} more")
     # A state dict may be somebody else's, and its text reaches the terminal in a traceback.
@@ -164,8 +164,10 @@ class _Walk:
                 yield from self._lines_of_items(value, path, above)
             yield from self._lines_of(_declared(value), path, above)
         else:
-            # A mapping may load what it is asked for: only its number of items is looked at.
-            length = f" of {len(value)}" if isinstance(value, Mapping) else ""
+            length = ""
+            if isinstance(value, Mapping):
+                # Only its length: a mapping may load an item from disk.
+                length = f" of {len(value)}"
             yield f"{path} = {_class_name(value)}{length}"
             yield from self._lines_of(_declared(value), path, above)
 

@@ -247,7 +247,8 @@ class _Encoder:
             self._tag("dict", value, dict)
             self._feed_pairs(list(value.items()), where)
         elif isinstance(value, (list, tuple)):
-            self._tag("list" if isinstance(value, list) else "tuple", value, list, tuple)
+            name = "list" if isinstance(value, list) else "tuple"
+            self._tag(name, value, list, tuple)
             self._count(len(value))
             for i, item in enumerate(value):
                 self.feed(item, f"{where}[{i}]")
@@ -277,7 +278,9 @@ class _Encoder:
     def _tag(self, name: str, value: Any, *bases: type) -> None:
         """Write the value's type. A subclass (OrderedDict, a named tuple) is another type."""
         kind = type(value)
-        self._text(name if kind in bases else f"{name}:{kind.__module__}.{kind.__qualname__}")
+        if kind not in bases:
+            name = f"{name}:{kind.__module__}.{kind.__qualname__}"
+        self._text(name)
 
     def _count(self, number: int) -> None:
         self._update(struct.pack("<Q", number))
@@ -436,7 +439,10 @@ class _Encoder:
             self.feed(getattr(value, field.name), f"{where}.{field.name}")
 
     def _feed_float(self, number: float) -> None:
-        self._update(struct.pack("<d", math.nan if math.isnan(number) else number))
+        if math.isnan(number):
+            # One NaN for all: their bits differ.
+            number = math.nan
+        self._update(struct.pack("<d", number))
 
     def _feed_object(self, value: Any, where: str) -> None:
         if isinstance(value, _BY_NAME):

@@ -92,7 +92,7 @@ def _of_class(kind: type) -> Iterator[Edge]:
 
 
 def _functions_of(attribute: Any) -> tuple[Any, ...]:
-    """Return the functions behind a class's attribute, or the attribute if it is no method."""
+    """Return the functions of a method or property; any other attribute as it is."""
     item = attribute
     if callable(attribute):
         item = inspect.unwrap(getattr(attribute, "__func__", attribute))

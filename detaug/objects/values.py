@@ -193,8 +193,10 @@ def _text_of_keys(value: dict[Any, Any], digest: Callable[[Any], str]) -> str:
     """Return a dict's keys, sorted; a key without a text of its own counts by its class."""
     texts = []
     for key in value:
-        has_text = isinstance(key, (*_PLAIN, tuple))
-        texts.append(repr(key) if has_text else type(key).__qualname__)
+        if isinstance(key, (*_PLAIN, tuple)):
+            texts.append(repr(key))
+        else:
+            texts.append(type(key).__qualname__)
     texts.sort()
     text = f"[{', '.join(texts)}]"
     if len(text) > _LONGEST_TEXT:

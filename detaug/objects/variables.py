@@ -224,12 +224,17 @@ class _Search:
                 path = f"{home_of(owner)}.{name}"
                 value = vars(owner)[name]
                 continue
-            holder = _items_of(value) if kind == _SUBSCRIPT else _attributes_of(value)
+            if kind == _SUBSCRIPT:
+                holder = _items_of(value)
+                label = f"[{name!r}]"
+            else:
+                holder = _attributes_of(value)
+                label = f".{name}"
             if name not in holder:
                 # It is a method, a property, or an attribute of the class.
                 break
             value = holder[name]
-            path += f"[{name!r}]" if kind == _SUBSCRIPT else f".{name}"
+            path += label
         return _Variable(path, value)
 
     def _root_of(self, read: _Read, function: types.FunctionType) -> _Variable:
@@ -245,7 +250,9 @@ def _owner_of(kind: type, name: str) -> type | None:
     """Return the user's class that has a class's attribute; None if none has."""
     for owner in kind.__mro__:
         if name in vars(owner):
-            return owner if is_the_users_own(owner) else None
+            if is_the_users_own(owner):
+                return owner
+            return None
     return None
 
 
@@ -375,7 +382,9 @@ def _target(read: _Read, instructions: list[dis.Instruction], index: int) -> _Re
         return read._replace(steps=(*read.steps, (".", instructions[index].argval)))
     if read.steps and read.steps[-1][1] in _CHANGING:
         return read._replace(steps=read.steps[:-1])
-    return read if _is_item_set(instructions, index) else None
+    if _is_item_set(instructions, index):
+        return read
+    return None
 
 
 def _is_item_set(instructions: list[dis.Instruction], index: int) -> bool:

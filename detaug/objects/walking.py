@@ -213,7 +213,9 @@ def _key(key: Any, index: int) -> str:
         return "None"
     parts = key if isinstance(key, tuple) else (key,)
     has_text = all(isinstance(part, (str, int, float, bytes)) for part in parts)
-    return repr(key) if has_text else f"#{index}"
+    if not has_text:
+        return f"#{index}"
+    return repr(key)
 
 
 # --- the containers of a batch ---
@@ -255,7 +257,8 @@ def flat(value: Any, path: str = "") -> Iterator[Edge]:
     """
     if isinstance(value, Mapping) and value:
         for name, part in value.items():
-            yield from flat(part, f"{path}.{name}" if path else str(name))
+            part_path = f"{path}.{name}" if path else str(name)
+            yield from flat(part, part_path)
     elif isinstance(value, list) and any(isinstance(part, Mapping) for part in value):
         yield from flat(dict(enumerate(value)), path)
     else:

@@ -172,7 +172,9 @@ class LoaderStates:
                     "in_mid_pass": latest.in_mid_pass,
                     "state": json.loads(latest.text),
                 }
-        return json.dumps(entries) if entries else ""
+        if not entries:
+            return ""
+        return json.dumps(entries)
 
     def num_batches_to(self, key: BatchKey) -> int:
         """Return how many batches a new copy makes until it has made that one.

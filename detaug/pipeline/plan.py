@@ -106,7 +106,7 @@ class StreamEnds:
         turns[stream] = min(turn, turns.get(stream, turn))
 
     def forget_before(self, epoch: int) -> None:
-        """Forget the earlier epochs, of which no step is wanted any more."""
+        """Forget the earlier epochs: their steps are not wanted any more."""
         self.epochs = {kept: turns for kept, turns in self.epochs.items() if kept >= epoch}
 
     def epochs_end(self, epoch: int) -> int | None:

@@ -218,8 +218,12 @@ class Producer:
             began = time.perf_counter()
             self.loader_state = None
             batch = Current(self._branch, epoch, step)
-            stream = None if self._stateless else self._stream(batch, state)
-            loader = self._process_loader(epoch) if stream is None else stream.loader
+            stream: StreamCursor | None = None
+            if self._stateless:
+                loader = self._process_loader(epoch)
+            else:
+                stream = self._stream(batch, state)
+                loader = stream.loader
             with loader.settings.held():
                 transforms = self._fresh_transforms(epoch, loader)
                 if stream is None:
@@ -245,7 +249,9 @@ class Producer:
         """Return the raw batch as this copy of the transforms changes it."""
         if self._pristine.transform is None:
             return raw
-        item = raw if self._transforms.pure else copy_arrays(raw)
+        item = raw
+        if not self._transforms.pure:
+            item = copy_arrays(raw)
         with making(batch):
             return _call(transforms.value["transform"], item)
 

@@ -232,5 +232,6 @@ def _level_of(text: str, other_text: str) -> int:
     """Return INFO for paths of files, which differ from machine to machine; else WARNING."""
     if without_folders(text) == without_folders(other_text):
         return logging.INFO
-    are_paths = _PATH.match(text) and _PATH.match(other_text)
-    return logging.INFO if are_paths else logging.WARNING
+    if _PATH.match(text) and _PATH.match(other_text):
+        return logging.INFO
+    return logging.WARNING

@@ -223,7 +223,7 @@ class _Reader:
         if isinstance(value, (np.ndarray, torch.Tensor)):
             return self._digest_of_array(value)
         if is_table(value):
-            return digest_of(value) if value.size <= _MOST_ITEMS else NOT_COMPARED
+            return _digest_of_table(value)
         if len(value) > _MOST_ITEMS:
             return NOT_COMPARED
         if isinstance(value, (set, frozenset)):
@@ -246,6 +246,12 @@ class _Reader:
 
 #: The digest of data.
 NOT_COMPARED = "(not compared)"
+
+
+def _digest_of_table(table: Any) -> str:
+    if table.size > _MOST_ITEMS:
+        return NOT_COMPARED
+    return digest_of(table)
 
 
 def _has_texts(items: Iterable[Any]) -> bool:

@@ -41,15 +41,19 @@ def uncopyable_message(roots: Mapping[str, Any], keep: Collection[str], error: E
     """
     culprit = error.value if isinstance(error, CannotCopy) else roots["data_loader"]
     path, value, label = _users_part(culprit, roots)
+    name, _, rest = path.partition(".")
+    of_root = ""
+    if rest:
+        of_root = f"in {type(roots[name]).__qualname__}, "
+    make_it = ""
+    if name.startswith("data_loader"):
+        make_it = ", pass a callable that makes the loader"
     keep_it = ""
     if label.isidentifier() and not any(_held_open(path, value)):
         keep_it = (
             f", or pass keep={(*keep, label)!r}: it is then shared with every copy as it is, and "
             "batches may depend on each other through it"
         )
-    name, _, rest = path.partition(".")
-    of_root = f"in {type(roots[name]).__qualname__}, " if rest else ""
-    make_it = ", pass a callable that makes the loader" if name.startswith("data_loader") else ""
     return (
         f"{path} ({of_root}of type {home_of(type(value))}) cannot be copied: {error}. "
         "Every stream and every batch starts from a copy of the pipeline as you passed it. "
@@ -128,19 +132,24 @@ def _kind_of_handle(value: Any) -> str | None:
         if class_names.intersection(names):
             return kind
     if isinstance(value, LOCKS):
-        return None if _is_free(value) else "a lock that is held"
+        return _kind_of_lock(value)
+    if _has_open_descriptor(value):
+        return "an open file or socket"
+    return None
+
+
+def _has_open_descriptor(value: Any) -> bool:
     if not callable(getattr(type(value), "fileno", None)):
-        return None
+        return False
     try:
-        descriptor = value.fileno()
-        return "an open file or socket" if descriptor >= 0 else None
+        return bool(value.fileno() >= 0)
     except Exception:
         # It is closed, or a file in memory.
-        return None
+        return False
 
 
-def _is_free(lock: Any) -> bool:
-    is_acquired = lock.acquire(blocking=False)
-    if is_acquired:
+def _kind_of_lock(lock: Any) -> str | None:
+    if lock.acquire(blocking=False):
         lock.release()
-    return bool(is_acquired)
+        return None
+    return "a lock that is held"

@@ -47,7 +47,9 @@ class BulkStore:
         if not HAS_WORKERS:
             self._contents = [array.copy("K") for array in self.arrays]
             return
-        block = self._common_block() if is_untouched else None
+        block = None
+        if is_untouched:
+            block = self._common_block()
         if block is not None:
             self._block = block.descriptor
             self._offsets = tuple(array.ctypes.data - block.address for array in self.arrays)
@@ -62,7 +64,9 @@ class BulkStore:
     def _common_block(self) -> CopyOnWriteBlock | None:
         """Return the one block that all arrays lie in already, or None."""
         blocks = {_block_around(array) for array in self.arrays}
-        return blocks.pop() if len(blocks) == 1 else None
+        if len(blocks) != 1:
+            return None
+        return blocks.pop()
 
     def views(self, is_sole_copy: bool = False) -> list[Array]:
         """Return a view of each array, in private memory.
@@ -74,7 +78,9 @@ class BulkStore:
         if self._contents is not None:
             return [array.copy("K") for array in self._contents]
         if self._block is None:
-            return self.arrays if is_sole_copy else self._read_only_views()
+            if is_sole_copy:
+                return self.arrays
+            return self._read_only_views()
         memory = CopyOnWriteBlock(self._block).bytes()
         views = []
         for array, offset in zip(self.arrays, self._offsets, strict=True):

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from detaug.objects.walking import attributes_of, paths_of, walk
-from detaug.pipeline.copying.generators import seeded_parts
+from detaug.pipeline.copying.generators import SeededPart, seeded_parts
 from detaug.pipeline.copying.large_arrays import BULK_BYTES, BulkStore
 from detaug.pipeline.copying.reducers import (
     BY_REFERENCE,
@@ -101,18 +101,24 @@ class Snapshot:
         self.num_benchmarks_disabled = pickler.num_benchmarks_disabled
         self._bulk = pickler.bulk
         self._bulk.seal(is_untouched)
-        self.roots: Mapping[str, Any] = {} if roots is None else roots
-        paths = {} if roots is None else paths_of(self.originals, roots)
-        parts = []
-        for index, part in enumerate(self.originals):
-            parts.append((index, paths.get(id(part), f"#{index}"), part))
+        self.roots: Mapping[str, Any] = {}
         #: The generators among the parts, by their index.
-        self.generators = [] if roots is None else seeded_parts(parts)
+        self.generators: list[SeededPart] = []
+        if roots is not None:
+            self.roots = roots
+            self.generators = self._generators_below(roots)
         #: The indices of the parts with ``set_epoch``.
         self.epoch_aware_parts = []
         for index, part in enumerate(self.originals):
             if callable(getattr(part, "set_epoch", None)):
                 self.epoch_aware_parts.append(index)
+
+    def _generators_below(self, roots: Mapping[str, Any]) -> list[SeededPart]:
+        paths = paths_of(self.originals, roots)
+        parts = []
+        for index, part in enumerate(self.originals):
+            parts.append((index, paths.get(id(part), f"#{index}"), part))
+        return seeded_parts(parts)
 
     def copy(
         self, replacements: Iterable[Any] = (), *, is_sole_copy: bool = False
@@ -199,7 +205,7 @@ class _Pickler(pickle.Pickler):
     """Walks through an object for a `Snapshot`; the arguments are the snapshot's.
 
     A persistent id is (table, index): "table" for what copies share, "bulk" for large arrays,
-    "external" for the replacements, of which the first is `_register`.
+    "external" for the replacements, after `_register`.
     """
 
     def __init__(
@@ -230,7 +236,9 @@ class _Pickler(pickle.Pickler):
             return None
         if kind is SharedRef:
             return self._id_of_shared(obj.value)
-        return self._id_of_shared(obj) if _is_shared(obj) else None
+        if _is_shared(obj):
+            return self._id_of_shared(obj)
+        return None
 
     def reducer_override(self, obj: Any) -> Any:
         self.kinds[type(obj)] = None

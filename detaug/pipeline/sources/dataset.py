@@ -65,7 +65,9 @@ class DatasetSource(Source):
         else:
             self.order = AsStored(self.length)
         self.shuffle = isinstance(self.order, Shuffled)
-        self.batch_size = 1 if self.order.gives_batches else batch_size_of(batch_size)
+        self.batch_size = 1
+        if not self.order.gives_batches:
+            self.batch_size = batch_size_of(batch_size)
         self.drop_last = flag("drop_last", drop_last)
         self.collate_fn = collate_fn
         self.worker_init_fn = worker_init_fn

@@ -64,7 +64,7 @@ class Order(ABC):
 
     @abstractmethod
     def _draw(self, child: np.random.SeedSequence, epoch: int) -> Any:
-        """Return the whole order, of which slices are taken."""
+        """Return the whole order, which can be sliced."""
 
     def declared(self) -> list[str]:
         """Return the lines that a state dict is compared by, in addition to `parts`."""
@@ -97,7 +97,9 @@ class Shuffled(Order):
         return np.argsort(np.random.PCG64DXSM(child).random_raw(self.length), kind="stable")
 
     def declared(self) -> list[str]:
-        return ["permutation = Feistel"] if self._is_large else []
+        if not self._is_large:
+            return []
+        return ["permutation = Feistel"]
 
 
 class Feistel:
