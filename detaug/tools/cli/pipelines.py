@@ -152,12 +152,15 @@ def preview(
 ) -> None:
     """Draw a contact sheet: a row for each sample, a column for each transform, with its params.
 
-    MODULE:FACTORY is as for `detaug verify`. The samples are those that a training with this seed
-    gets, and with the augmenter's name if the factory returns one: name="train" draws other numbers
-    than no name. Without a factory, a demo is drawn: a pipeline on an MRI that comes with nilearn.
+    MODULE:FACTORY is as for `detaug verify`. The samples are those of a training with this seed. If
+    the factory returns an augmenter, its name counts as well: name="train" draws other numbers than
+    no name. Without a factory, the demo is drawn: a pipeline on an MRI that comes with nilearn.
 
-    With --nnunet, preprocessed cases are unpickled, as nnU-Net does it, which runs code that is in
-    them.
+    MODULE:FACTORY may also be one of detaug's transforms. The demo's MRI is then drawn at three
+    strengths: the weakest, the median and the strongest of 16 draws.
+
+    With --nnunet, preprocessed cases are unpickled, as nnU-Net does it. Unpickling runs code that
+    is in them.
 
     The exit status is 2 where there is no pipeline with images.
     """
@@ -181,16 +184,7 @@ def preview(
             result = preview_training(settings, **arguments)
         bar.update("draw")
         write_output(output, result.picture(output.suffix[1:].lower()))
-    samples = _counted(len(result.samples), "sample")
-    transforms = _counted(len(result.places), "transform")
-    click.echo(f"{output}: {samples}, {transforms} that changed them")
-
-
-def _counted(count: int, noun: str) -> str:
-    """Return "1 sample" or "2 samples"."""
-    if count == 1:
-        return f"1 {noun}"
-    return f"{count} {noun}s"
+    click.echo(f"{output}: {result.summary}")
 
 
 @click.command(short_help="Measure a pipeline under detaug, batchgenerators and torch.")

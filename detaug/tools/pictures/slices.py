@@ -28,9 +28,12 @@ OUTSIDE = "#999999"
 #: The colour of voxels that are NaN or infinite.
 NOT_FINITE = "#CC79A7"
 
-#: Percentiles of the grey values that become black and white.
+#: Percentiles of an image's grey values, from which its window is made.
 _BLACK = 0.5
 _WHITE = 99.5
+#: What a window adds to these, as shares of its width: room for brighter and darker images.
+_ROOM_BELOW = 0.05
+_ROOM_ABOVE = 0.25
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,10 @@ def colour_of(label: int) -> str:
 
 
 def window_of(planes: Sequence[Plane]) -> Window:
-    """Return the grey values that become black and white, from finite pixels."""
+    """Return the grey values that become black and white, from finite pixels.
+
+    The window is wider than the image's own values, so that a brighter image is not all white.
+    """
     values = np.concatenate([plane.image[np.isfinite(plane.image)] for plane in planes])
     if values.size == 0:
         return 0.0, 1.0
@@ -128,8 +134,9 @@ def window_of(planes: Sequence[Plane]) -> Window:
     if low == high:
         low = float(values.min())
         high = float(values.max())
-    if high > low:
-        return low, high
+    width = high - low
+    if width > 0:
+        return low - _ROOM_BELOW * width, high + _ROOM_ABOVE * width
     return low - 0.5, low + 0.5
 
 

@@ -15,8 +15,10 @@ from detaug.seeding.generators import preserved_global_rngs
 from detaug.seeding.tree import Seed, positive_int
 from detaug.tools.pictures.charts import require_matplotlib
 from detaug.tools.previews.result import Preview
+from detaug.tools.previews.strengths import preview_strengths
 from detaug.tools.previews.views import Sample, View, name_of, recorded, samples_of
 from detaug.transforms.building.base import Transform
+from detaug.transforms.compose import Compose
 from detaug.verification.factories import Factory, call_factory, load_factory
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ _AT_THE_END = (2**32,)
 
 
 def preview(
-    pipeline: Factory | str | None = None,
+    pipeline: Factory | Transform | str | None = None,
     *,
     samples: int = 3,
     seed: Seed | None = None,
@@ -47,6 +49,7 @@ def preview(
 
         detaug.preview("my_package.pipelines:make").save("preview.png")
         detaug.preview(lambda: (loader, transform))  # in a notebook: the sheet itself
+        detaug.preview(GaussianNoise((0, 0.2)))  # one image at three strengths
 
     Samples are those that a training with this seed gets, made in this process. Transforms of
     detaug are looked at one by one, with their params, wherever they are: in a loader, a data set
@@ -55,7 +58,9 @@ def preview(
     Args:
         pipeline: a function without arguments (or where it is, as ``"module:factory"``) that
             returns (loader, transform), a map-style data set or a DeterministicAugmenter, as for
-            `detaug.verify`; None: the demo's.
+            `detaug.verify`; None: the demo's. Or one of detaug's transforms: of 16 draws on the
+            demo's MRI, the one that changes it least, the median, and the one that changes it
+            most.
         samples: how many rows.
         seed: None: the factory's augmenter's own, else 1234.
         epoch, step: of the first batch.
@@ -68,15 +73,20 @@ def preview(
         TypeError, ValueError: an argument is invalid.
     """
     factory: Factory
+    title = str(pipeline)
+    if isinstance(pipeline, str):
+        pipeline = load_factory(pipeline)
+    elif callable(pipeline):
+        title = _title_of(pipeline)
+    if isinstance(pipeline, Transform) and not isinstance(pipeline, Compose):
+        with preserved_global_rngs():
+            draws_seed = 1234 if seed is None else seed
+            return preview_strengths(pipeline, draws_seed, epoch, step, only_applied)
     if pipeline is None:
         factory = partial(demo_pipeline, _DEMO_PATCH)
         title = "detaug's transforms on the MNI152 MRI"
-    elif isinstance(pipeline, str):
-        factory = load_factory(pipeline)
-        title = pipeline
     elif callable(pipeline) and not isinstance(pipeline, Transform):
         factory = pipeline
-        title = f"{pipeline.__module__}:{getattr(pipeline, '__qualname__', 'factory')}"
     else:
         raise TypeError(
             "pass a function that makes the pipeline: lambda: (loader, transform), not a"
@@ -84,6 +94,12 @@ def preview(
         )
     with preserved_global_rngs():
         return _previewed(factory, title, samples, seed, epoch, step, channel, only_applied)
+
+
+def _title_of(factory: Any) -> str:
+    """Return where a factory is, as MODULE:FACTORY."""
+    name = getattr(factory, "__qualname__", "factory")
+    return f"{factory.__module__}:{name}"
 
 
 def preview_training(settings: NNUNetSettings, **options: Any) -> Preview:

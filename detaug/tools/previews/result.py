@@ -57,12 +57,23 @@ class Preview:
         subtitle: seed, epoch, channel.
         samples: the rows.
         is_compact: whether a cell has one plane, and a caption that a projector shows.
+        columns: what a column after the first is, "transform" or "strength".
     """
 
     title: str
     subtitle: str
     samples: Sequence[Sample]
     is_compact: bool = False
+    columns: str = "transform"
+
+    @property
+    def summary(self) -> str:
+        """What is on the sheet, in words."""
+        rows = _counted(len(self.samples), "sample")
+        columns = _counted(len(self.places), self.columns)
+        if self.columns == "transform":
+            return f"{rows}, {columns} that changed them"
+        return f"{rows}, {columns}"
 
     @property
     def places(self) -> list[tuple[tuple[int, ...], str]]:
@@ -192,6 +203,13 @@ class Preview:
         return (
             f"<Preview of {self.title}: {len(self.samples)} samples, {stages or 'nothing changed'}>"
         )
+
+
+def _counted(count: int, noun: str) -> str:
+    """Return "1 sample" or "2 samples"."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun}s"
 
 
 def _draw_legend(figure: Any, legend: dict[str, str], columns: int) -> None:

@@ -15,6 +15,7 @@ import detaug
 from detaug import DeterministicAugmenter, current
 from detaug import transforms as t
 from detaug.errors import NotInstalled
+from detaug.tools.pictures.slices import planes_of, window_of
 from detaug.tools.previews import Preview
 from detaug.verification import UnusableError
 
@@ -107,6 +108,29 @@ def test_transforms_in_a_loader_are_seen_as_well() -> None:
     assert preview.samples[0].steps[0].name == "CenterCrop"
     assert preview.samples[0].before.shape == (1, 20, 18, 16)
     assert preview.samples[0].steps[-1].name == "RemoveLabel", "the last stage is what is delivered"
+
+
+def test_a_single_transform_is_drawn_on_one_image_at_three_strengths() -> None:
+    pytest.importorskip("nilearn")
+    preview = detaug.preview(t.GaussianNoise((0.0, 0.5)), seed=5)
+    assert [name for _, name in preview.places] == ["weakest", "median", "strongest"]
+    (sample,) = preview.samples
+    strengths = [
+        float(np.abs(step.view.planes[0].image - sample.before.planes[0].image).mean())
+        for step in sample.steps
+    ]
+    assert 0 < strengths[0] < strengths[1] < strengths[2]
+    assert all(step.caption[0].startswith("sigmas=[") for step in sample.steps)
+    assert preview.summary == "1 sample, 3 strengths"
+    with pytest.raises(UnusableError, match="none of 16 draws of RemoveLabel changes"):
+        detaug.preview(t.RemoveLabel(7, 0))
+
+
+def test_a_brighter_image_is_not_all_white() -> None:
+    image = np.linspace(0, 1, 400, dtype=np.float32).reshape(1, 20, 20)
+    low, high = window_of(planes_of(image))
+    assert low < 0
+    assert high > 1.2
 
 
 class Doubled:
