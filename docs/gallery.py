@@ -29,7 +29,7 @@ PAGE, PICTURES = FOLDER / "gallery.md", FOLDER / "images" / "gallery"
 _PANEL, _GAP, _COLOURS = 164, 6, 28
 
 #: Grey values that become black and white, in the units of the page's image.
-_WINDOW = (0.0, 2.6)
+_WINDOW = (0.0, 3.2)
 
 PREPARATION = """\
 import math
