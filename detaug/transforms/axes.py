@@ -31,7 +31,10 @@ from detaug.transforms.building.workspace import Workspace, in_space, spatial_sh
 
 
 class AxisMap(NamedTuple):
-    """Axis a of the result is axis ``order[a]`` of the source, read from its end if ``flipped[a]``."""
+    """A map of the voxel grid onto itself.
+
+    Axis a of the result is axis ``order[a]`` of the source, read from its end if ``flipped[a]``.
+    """
 
     order: tuple[int, ...]
     flipped: tuple[bool, ...]

@@ -212,7 +212,10 @@ class DownsampleSegForDS(_LabelTransform):
 def _sizes_of(
     scales: tuple[float | tuple[float, ...], ...], space: tuple[int, ...]
 ) -> list[tuple[int, ...] | None]:
-    """The spatial shape of each of `DownsampleSegForDS`'s copies, None for the segmentation itself."""
+    """Return the spatial shape of each of `DownsampleSegForDS`'s copies.
+
+    None stands for the segmentation itself.
+    """
     sizes: list[tuple[int, ...] | None] = []
     for scale in scales:
         factors = scale if isinstance(scale, tuple) else (scale,) * len(space)
@@ -228,7 +231,7 @@ def _sizes_of(
 
 
 def labels_of_image(workspace: Workspace, name: str) -> np.ndarray:
-    """The segmentation, of the image's spatial shape; a ValueError otherwise."""
+    """Return the segmentation; a ValueError unless it has the image's spatial shape."""
     space = {key: workspace[key].shape[1:] for key in ("image", "segmentation") if key in workspace}
     if len(space) < 2 or space["image"] != space["segmentation"]:
         raise ValueError(
@@ -239,9 +242,11 @@ def labels_of_image(workspace: Workspace, name: str) -> np.ndarray:
 
 @lru_cache(maxsize=256)
 def nearest(length: int, size: int) -> np.ndarray:
-    """For each voxel of an axis of ``size``, the one of an axis of ``length`` that it lies in, as
-    torch's nearest-exact finds it (which differs between CPUs where a finer axis meets the border
-    between two voxels; this does not). Every caller gets the same array, to be read.
+    """Return, for each voxel of an axis of ``size``, the voxel of an axis of ``length`` it lies in.
+
+    It is the one that torch's nearest-exact finds, which differs between CPUs where a finer axis
+    meets the border between two voxels; this does not. Every caller gets the same array, which must
+    not be written to.
     """
     step = np.float32(length) / np.float32(size)
     rows: np.ndarray = np.floor(

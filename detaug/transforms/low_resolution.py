@@ -99,14 +99,15 @@ class SimulateLowResolution(ChannelTransform):
 
 
 def coarse_shape(shape: Sequence[int], scales: Sequence[float]) -> list[int]:
-    """How many voxels there are at the low resolution."""
+    """Return how many voxels each axis has at the low resolution."""
     return [max(1, round(n * _as_float32(scale))) for n, scale in zip(shape, scales, strict=True)]
 
 
 @lru_cache(maxsize=256)
 def sampling_table(n: int, coarse: int) -> Table:
-    """Each coarse voxel's nearest one; each voxel's lower coarse one, and the weight of the next.
-    Every caller gets the same arrays, to be read.
+    """Return each coarse voxel's nearest one, each voxel's lower coarse one, and the next's weight.
+
+    Every caller gets the same arrays, which must not be written to.
     """
     places = np.clip((np.arange(n) + 0.5) * coarse / n - 0.5, 0.0, coarse - 1.0)
     lower = np.floor(places).astype(np.int64)
@@ -114,8 +115,9 @@ def sampling_table(n: int, coarse: int) -> Table:
 
 
 def _down_and_up(source: np.ndarray, destination: np.ndarray, tables: Sequence[Table]) -> None:
-    """A volume (X, Y, Z), which may be its own destination, at the coarse resolution and back:
-    along Z, Y and then X.
+    """Sample a volume (X, Y, Z) down, and back up along Z, Y and then X.
+
+    Source and destination may be one array.
     """
     coarse = picked(source[None], [near for near, _, _ in tables])[0]
     for axis in (2, 1, 0):

@@ -107,7 +107,7 @@ def percentiles_of(values: np.ndarray, wanted: tuple[float, ...]) -> list[float]
 
 
 def _between(low: float, high: float, fraction: float) -> float:
-    """Return what is a fraction of the way from one number to a larger one; either may be infinite."""
+    """Return the number a fraction of the way from low to high; either may be infinite."""
     if low == high or fraction == 0.0 or (math.isinf(low) and math.isfinite(high)):
         return low
     if math.isinf(low) and math.isinf(high):

@@ -337,7 +337,10 @@ class SpatialTransform(Transform):
 
 
 def _in_plane(angles: Sequence[float], fixed: set[int]) -> list[float]:
-    """Return angles, 0 for those that would turn an axis of one voxel; in 2-D the last one counts."""
+    """Return angles, 0 for those that would turn an axis of one voxel.
+
+    In 2-D the last angle counts.
+    """
     if len(angles) < 3:
         return [0.0] * len(angles)
     return [angle if fixed <= {axis} else 0.0 for axis, angle in enumerate(angles)]

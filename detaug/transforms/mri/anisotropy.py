@@ -131,7 +131,8 @@ def _box_shares(
     n: int, centres: np.ndarray, distance: float
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Return each slice's first voxel, and float32 shares of that one and those after it."""
-    # A voxel is half a voxel thick on either side of its centre: voxel i reaches from i to i + 1.
+    # Counted from the axis' first edge, which is half a voxel before voxel 0's centre: so voxel i
+    # reaches from i to i + 1.
     start = np.maximum(centres - distance / 2.0 + 0.5, 0.0)
     end = np.minimum(centres + distance / 2.0 + 0.5, float(n))
     first = np.floor(start).astype(np.int64)
