@@ -107,9 +107,9 @@ class ConvertSegmentationToRegions(_LabelTransform):
         labels = workspace["segmentation"]
         (channel,) = channels("channel_in_seg", [self.channel_in_seg], len(labels))
         result = np.zeros((len(self.regions), *labels.shape[1:]), dtype=bool)
-        for region, found in zip(self.regions, result, strict=True):
+        for index, region in enumerate(self.regions):
             for label in region:
-                found |= labels[channel] == label
+                result[index] |= labels[channel] == label
         workspace.put("segmentation", result)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
