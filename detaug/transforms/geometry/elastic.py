@@ -35,7 +35,7 @@ KERNELS = (add_normals, project, evaluate, convolve_padded, pick, moments)
 def displacement(
     shape: Sequence[int], key: int, sigmas: Sequence[float], magnitudes: Sequence[float]
 ) -> tuple[np.ndarray, list[float]]:
-    """The displacement of a patch's voxels, in voxels.
+    """Return the displacement of a patch's voxels, in voxels.
 
     Args:
         shape: (X, Y, Z) or (X, Y), the patch.
@@ -65,7 +65,7 @@ def displacement(
 
 
 def _filter_narrowly(noise: np.ndarray, sigma: float) -> float:
-    """Filter in place by a convolution; the mean of the result."""
+    """Filter in place by a convolution, and return the mean of the result."""
     for axis in (2, 1, 0):  # one at a time: the filter may reach as far as the field is long
         weights = [
             _periodic_gaussian(n, sigma) if a == axis else _ONE for a, n in enumerate(noise.shape)
@@ -75,7 +75,7 @@ def _filter_narrowly(noise: np.ndarray, sigma: float) -> float:
 
 
 def _filter_widely(noise: np.ndarray, sigma: float) -> float:
-    """Filter in place by Fourier coefficients; the mean of the result."""
+    """Filter in place by Fourier coefficients, and return the mean of the result."""
     counts = [_frequencies(n, sigma) for n in noise.shape]
     bases = [_basis(n, count) for n, count in zip(noise.shape, counts, strict=True)]
     raw = np.empty(counts, np.float32)
@@ -96,8 +96,9 @@ def _filter_widely(noise: np.ndarray, sigma: float) -> float:
 
 @lru_cache(maxsize=16)
 def _periodic_gaussian(length: int, sigma: float) -> np.ndarray:
-    """The filter's weights at distance 0, 1, 2 ..., at most half the length (where both sides are
-    one voxel).
+    """Return the filter's weights at distance 0, 1, 2 ... voxels, at most half the length.
+
+    Half an even length away, both sides meet in one voxel.
     """
     half = length // 2
     circle = np.array([cosine(2.0 * math.pi * n / length) for n in range(length)])
@@ -118,8 +119,9 @@ def _periodic_gaussian(length: int, sigma: float) -> np.ndarray:
 
 
 def _frequencies(length: int, sigma: float) -> int:
-    """How many basis functions of an axis the filter leaves: the mean, and a cosine and a sine per
-    frequency.
+    """Return how many basis functions of an axis the filter leaves.
+
+    They are the mean, and a cosine and a sine for each frequency.
     """
     if sigma <= 0.0:
         return length
@@ -138,8 +140,10 @@ def _gaussian_weights(length: int, count: int, sigma: float) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def _basis(length: int, count: int) -> np.ndarray:
-    """(length, count) float32: the first functions 1, cos, sin, cos 2 ... at an axis' voxels, of
-    norm 1 over these.
+    """Return the first functions 1, cos, sin, cos 2 ... at an axis' voxels, of norm 1 over these.
+
+    Returns:
+        (length, count) float32.
     """
     # cos and sin depend on f x modulo the length only: one table of the circle serves all of them
     circle = [

@@ -88,8 +88,10 @@ class PatchMap:
         self._reach = [each + _REACH for each in bent]
 
     def region(self) -> tuple[list[int], list[int]]:
-        """The box of the source outside of which no voxel is read: its first voxel and its last
-        (excluded).
+        """Return the box of the source outside of which no voxel is read.
+
+        Returns:
+            Its first voxel and its last one (excluded).
         """
         lows, highs = [], []
         for row, offset in zip(self._matrix, self._offset, strict=True):
@@ -99,8 +101,9 @@ class PatchMap:
         return self._around(lows, highs)
 
     def between(self, first: int, last: int) -> tuple[list[int], list[int]]:
-        """The part of `region` outside of which no voxel of its planes ``first`` to ``last``
-        (excluded) is read; equal where none is.
+        """Return the part of `region` from which voxels of planes ``first`` to ``last`` are read.
+
+        ``last`` is excluded. Where no voxel is read, both corners are the same.
         """
         # A point beyond the source may be brought back to its outermost plane, and draws on those
         # next to it.
@@ -133,8 +136,9 @@ class PatchMap:
         return one, other - one, np.where(one[:, :1] == other[:, :1], 1, other[:, :1] - one[:, :1])
 
     def _around(self, lows: Sequence[float], highs: Sequence[float]) -> tuple[list[int], list[int]]:
-        """The box of the source's voxels that are read for points in a box, also where these are
-        brought back to the border.
+        """Return the box of the source's voxels that are read for points in a box.
+
+        Points may be brought back to the border.
         """
         starts, stops = [], []
         for n, reach, low, high in zip(self._space, self._reach, lows, highs, strict=True):

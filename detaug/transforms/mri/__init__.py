@@ -1,3 +1,4 @@
-"""Artefacts of MRI. They import `detaug.transforms.building` and kernels alone, as transforms of
-your own may.
+"""Artefacts of MRI.
+
+Its files import `detaug.transforms.building` and kernels alone, as transforms of your own may.
 """

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from detaug.kernels.low_resolution import interpolate
-from detaug.transforms.building import checks, draws
+from detaug.transforms.building import checks, draws, gate
 from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
-from detaug.transforms.building.gate import axis, channels_with, number, takes
+from detaug.transforms.building.gate import channels_with, number, takes
 from detaug.transforms.building.per_channel import ChannelTransform, by_channel
 from detaug.transforms.building.workspace import Workspace
 
 
 class Anisotropy(ChannelTransform):
-    """Takes slices along one axis, ``downsampling`` voxels apart, and interpolates linearly between
-    them.
+    """Slices along one axis, ``downsampling`` voxels apart, and linear interpolation between them.
 
     An axis of n voxels gets ``floor(n / downsampling)`` slices, at least one, centred on it. Voxels
     beyond the outermost slices have their value. Formula and defaults are those of TorchIO's
@@ -27,21 +25,22 @@ class Anisotropy(ChannelTransform):
     beyond the outermost ones. Labels stay what they are.
 
     Args:
-        axes: spatial axes of which one is drawn; None for all.
+        axes: the spatial axes to draw one from; None for all.
         downsampling: voxels from one slice to the next, at least 1. A callable may ask for
             ``channel``, which is None where channels are synchronised.
-        profile: what a slice sees: "point", the nearest voxel, as in TorchIO (halfway between two,
-            the upper one); or "box", the mean over its thickness, where slices touch each other, so
-            that small structures are blurred and not skipped.
-        synchronize_channels: one axis and distance for all channels; else one for each.
+        profile: a slice's value: "point", that of the nearest voxel, as in TorchIO (halfway between
+            two, the upper one); or "box", the mean over its thickness. Boxes touch each other, so
+            small structures are blurred, not skipped.
+        synchronize_channels: True: one axis and distance for all channels. False: one for each.
         p_per_channel: the probability of each channel.
 
-    NaN and infinity spread over the slices that hold them and to those next to them. Params:
-        ``{"apply_to_channel":
-    [channels], "axes": [one for each of them], "downsampling": [one for each of them]}``.
+    NaN and infinity spread over the slices that hold them and to those next to them.
+
+    Params: ``{"apply_to_channel": [channels], "axes": [one for each of them], "downsampling": [one
+    for each of them]}``.
 
     Raises:
-        ValueError: an axis that there is not, or a distance below 1.
+        ValueError: an axis that does not exist, or a distance below 1.
     """
 
     def __init__(
@@ -63,66 +62,101 @@ class Anisotropy(ChannelTransform):
         dims = len(shapes["image"]) - 1
         axes = range(dims) if self.axes is None else checks.axes("axes", self.axes, dims)
 
-        def drawn(channel: int | None) -> tuple[int, float]:
-            return draws.choice(rng, axes), draws.scalar(
-                rng, self.downsampling, {**context, "channel": channel}
-            )
+        def axis_and_distance(channel: int | None) -> tuple[int, float]:
+            axis = draws.choice(rng, axes)
+            distance = draws.scalar(rng, self.downsampling, {**context, "channel": channel})
+            return axis, distance
 
-        made = self.draw_channels(rng, shapes, "slices", drawn)
-        slices = made.pop("slices")
-        return {
-            **made,
-            "axes": [axis for axis, _ in slices],
-            "downsampling": [distance for _, distance in slices],
-        }
+        params = self.draw_channels(rng, shapes, "slices", axis_and_distance)
+        slices = params.pop("slices")
+        params["axes"] = [axis for axis, _ in slices]
+        params["downsampling"] = [distance for _, distance in slices]
+        return params
 
-    @takes(**channels_with(axes=axis, downsampling=number(1)))
+    @takes(**channels_with(axes=gate.axis, downsampling=number(1)))
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
-        drawn = by_channel(params, "axes", "downsampling")
-        wanted = {c: (a, float(d)) for c, a, d in drawn if d != 1 and shape[a] > 1}
-        for c, before, after in workspace.chosen_channels(wanted):
-            axis, distance = wanted[c]
-            rows = (-1, shape[axis], math.prod(shape[axis + 1 :]))
-            lower, weight, *slices = _slice_tables(shape[axis], distance, self.profile == "box")
-            interpolate(
-                _sliced(before.reshape(rows), *slices), after.reshape(rows), lower, weight, True
-            )
+        changes = {}
+        for channel, axis, distance in by_channel(params, "axes", "downsampling"):
+            if distance != 1 and shape[axis] > 1:
+                changes[channel] = axis, float(distance)
+        for channel, source, destination in workspace.chosen_channels(changes):
+            axis, distance = changes[channel]
+            self._degrade(source, destination, axis, distance)
+
+    def _degrade(
+        self, source: np.ndarray, destination: np.ndarray, axis: int, distance: float
+    ) -> None:
+        """Degrade one channel along an axis; both arrays may be one.
+
+        Args:
+            distance: from one slice to the next, in voxels.
+        """
+        shape = source.shape
+        n = shape[axis]
+        rows = (-1, n, math.prod(shape[axis + 1 :]))
+        centres = _slice_centres(n, distance)
+        if self.profile == "box":
+            first, shares = _box_shares(n, centres, distance)
+        else:
+            first, shares = _point_shares(n, centres)
+        slices = _averaged(source.reshape(rows), first, shares)
+        positions = np.clip((np.arange(n) - centres[0]) / distance, 0.0, len(centres) - 1.0)
+        lower = np.floor(positions).astype(np.int64)
+        weight = (positions - lower).astype(np.float32)
+        interpolate(slices, destination.reshape(rows), lower, weight, True)
 
     kernels = (interpolate,)
 
 
-def _slice_tables(n: int, distance: float, box: bool) -> tuple[Any, ...]:
-    """For each voxel of an axis the slice before it and the weight of the next one; for each slice
-    its first voxel, and the shares that it and those behind it have, float32.
+def _slice_centres(n: int, distance: float) -> np.ndarray:
+    """Return the slices' centres along an axis of n voxels, in voxels, symmetric about its middle.
+
+    Args:
+        distance: from one slice to the next, in voxels.
     """
-    count = max(1, math.floor(n / distance))
-    origin = (n - 1) / 2.0 - (count - 1) / 2.0 * distance
-    centres = origin + np.arange(count) * distance
-    if box:
-        # a voxel reaches from half a voxel before its place to half a voxel behind it
-        begin = np.maximum(centres - distance / 2.0 + 0.5, 0.0)
-        end = np.minimum(centres + distance / 2.0 + 0.5, float(n))
-        first = np.floor(begin).astype(np.int64)
-        sizes = np.minimum(np.ceil(end).astype(np.int64), n) - first
-        shares = []
-        for c in range(count):
-            voxels = first[c] + np.arange(sizes[c])
-            overlaps = np.minimum(voxels + 1.0, end[c]) - np.maximum(voxels, begin[c])
-            shares.append((overlaps / (end[c] - begin[c])).astype(np.float32))
-    else:
-        first = np.clip(np.floor(centres + 0.5).astype(np.int64), 0, n - 1)
-        shares = [np.ones(1, np.float32)] * count
-    places = np.clip((np.arange(n) - origin) / distance, 0.0, count - 1.0)
-    lower = np.floor(places).astype(np.int64)
-    return lower, (places - lower).astype(np.float32), first, shares
+    num_slices = max(1, math.floor(n / distance))
+    origin = (n - 1) / 2.0 - (num_slices - 1) / 2.0 * distance
+    centres: np.ndarray = origin + np.arange(num_slices) * distance
+    return centres
 
 
-def _sliced(rows: np.ndarray, first: np.ndarray, shares: Sequence[np.ndarray]) -> np.ndarray:
-    """Slices along the middle axis: sums of voxels by their shares, one after another."""
+def _point_shares(n: int, centres: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the voxel that is nearest to each slice's centre, and its share, which is 1."""
+    nearest = np.clip(np.floor(centres + 0.5).astype(np.int64), 0, n - 1)
+    return nearest, [np.ones(1, np.float32)] * len(centres)
+
+
+def _box_shares(
+    n: int, centres: np.ndarray, distance: float
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return each slice's first voxel, and float32 shares of that one and those after it."""
+    # Counted from the axis' first edge, which is half a voxel before voxel 0's centre: so voxel i
+    # reaches from i to i + 1.
+    start = np.maximum(centres - distance / 2.0 + 0.5, 0.0)
+    end = np.minimum(centres + distance / 2.0 + 0.5, float(n))
+    first = np.floor(start).astype(np.int64)
+    sizes = np.minimum(np.ceil(end).astype(np.int64), n) - first
+    shares = []
+    for index in range(len(centres)):
+        voxels = first[index] + np.arange(sizes[index])
+        overlaps = np.minimum(voxels + 1.0, end[index]) - np.maximum(voxels, start[index])
+        shares.append((overlaps / (end[index] - start[index])).astype(np.float32))
+    return first, shares
+
+
+def _averaged(rows: np.ndarray, first: np.ndarray, shares: Sequence[np.ndarray]) -> np.ndarray:
+    """Return slices along the middle axis: voxels weighted by their shares, summed in order.
+
+    Args:
+        rows: (outer, n, inner), float32.
+        first: each slice's first voxel.
+        shares: of each slice's voxels, from its first one on.
+    """
     slices = rows.take(first, axis=1)
-    slices *= np.array([each[0] for each in shares])[:, None]
-    for c, each in enumerate(shares):
-        for n in range(1, len(each)):
-            slices[:, c] += rows[:, first[c] + n] * each[n]
+    slices *= np.array([slice_shares[0] for slice_shares in shares])[:, None]
+    for index, slice_shares in enumerate(shares):
+        # A loop instead of a product of matrices: BLAS would add in an order of its own.
+        for offset in range(1, len(slice_shares)):
+            slices[:, index] += rows[:, first[index] + offset] * slice_shares[offset]
     return slices

@@ -1,4 +1,4 @@
-"""The slow change of brightness over an MR image that an uneven field of the receiving coil makes."""
+"""The slow change of brightness over an MR image that a coil's uneven field makes."""
 
 from __future__ import annotations
 
@@ -23,35 +23,36 @@ from detaug.transforms.building.workspace import Workspace
 _CENTRE = np.zeros(1)
 
 
-def _terms(given: ParamContext) -> int:
-    return len(_degrees(given.transform.order, given.dims()))
+def _num_coefficients(context: ParamContext) -> int:
+    return len(_degrees(context.transform.order, context.dims()))
 
 
 class BiasField(ChannelTransform):
-    """Multiplies channels by ``exp(Σ c_ijk P_i(x) P_j(y) P_k(z))``, the sum over all i + j + k <=
-    order.
+    """A smooth field that multiplies channels: the exponential of a polynomial of the position.
 
-    x, y and z run from -1 at an axis' first voxel to 1 at its last one; an axis of one voxel is at
-    0. P_n is the n-th power, or Legendre's polynomial of degree n. The model is that of Van Leemput
-       et al., "Automated model-based bias field
-    correction of MR images of the brain" (IEEE TMI 18, 1999). Defaults are those of TorchIO's
-    ``RandomBiasField``; MONAI's ``RandBiasField`` is ``BiasField((0, 0.1), basis="legendre")``.
+    The field is ``exp(Σ c_ijk P_i(x) P_j(y) P_k(z))``, the sum over all i + j + k <= order. x, y
+    and z run from -1 at an axis' first voxel to 1 at its last one; an axis of one voxel is at 0.
+    P_n is the n-th power, or Legendre's polynomial of degree n. The model is that of Van Leemput et
+    al., "Automated model-based bias field correction of MR images of the brain" (IEEE TMI 18,
+    1999). Defaults are those of TorchIO's ``RandomBiasField``; MONAI's ``RandBiasField`` is
+    ``BiasField((0, 0.1), basis="legendre")``.
 
     Args:
-        coefficients: each of them. A callable may ask for ``channel``, which is None where channels
-            are synchronised.
+        coefficients: each of the c_ijk. A callable may ask for ``channel``, which is None where
+            channels are synchronised.
         order: the highest degree, 0 to 10.
         basis: "powers" or "legendre".
-        synchronize_channels: one field for all channels; else one for each.
+        synchronize_channels: True: one field for all channels. False: one for each.
         p_per_channel: the probability of each channel.
 
-    NaN and infinity stay what they are. Params: ``{"apply_to_channel": [channels], "coefficients":
-        [[...] for each of
-    them]}``; coefficients are in the order of ``(i, j, k)``, the last index changing fastest (20
-    for order 3 in 3-D, 10 in 2-D).
+    NaN and infinity stay what they are.
+
+    Params: ``{"apply_to_channel": [channels], "coefficients": [[...] for each of them]}``;
+    coefficients are in the order of ``(i, j, k)``, the last index changing fastest (20 for order 3
+    in 3-D, 10 in 2-D).
 
     Raises:
-        ValueError: an order or basis that there is not; from `apply`, a wrong number of
+        ValueError: an order or basis that does not exist; from `apply`, a wrong number of
             coefficients.
     """
 
@@ -71,68 +72,87 @@ class BiasField(ChannelTransform):
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         degrees = _degrees(self.order, len(shapes["image"]) - 1)
 
-        def drawn(channel: int | None) -> list[float]:
-            return [
-                draws.scalar(rng, self.coefficients, {**context, "channel": channel})
-                for _ in degrees
-            ]
+        def coefficients(channel: int | None) -> list[float]:
+            offered = {**context, "channel": channel}
+            return [draws.scalar(rng, self.coefficients, offered) for _ in degrees]
 
-        return self.draw_channels(rng, shapes, "coefficients", drawn)
+        return self.draw_channels(rng, shapes, "coefficients", coefficients)
 
-    @takes(**channels_with(coefficients=many(number(-1e3, 1e3), _terms)))
+    @takes(**channels_with(coefficients=many(number(-1e3, 1e3), _num_coefficients)))
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
-        fields = {
-            c: coefficients
-            for c, coefficients in by_channel(params, "coefficients")
-            if any(coefficients)
-        }
-        places = per_axis([_places(n) for n in shape], shape, _CENTRE)
-        for c, before, after in workspace.chosen_channels(fields, flat_planes):
-            multiply_by_field(before, after, self._powers(fields[c], shape), *places)
+        fields = {}
+        for channel, coefficients in by_channel(params, "coefficients"):
+            if any(coefficients):
+                fields[channel] = coefficients
+        positions = per_axis([_positions(n) for n in shape], shape, _CENTRE)
+        for channel, source, destination in workspace.chosen_channels(fields, flat_planes):
+            powers = self._powers(fields[channel], shape)
+            multiply_by_field(source, destination, powers, *positions)
 
     def _powers(self, coefficients: Sequence[float], shape: Sequence[int]) -> np.ndarray:
-        """The coefficients of powers of the volume's places."""
-        degrees = _degrees(self.order, len(shape))
-        terms = (
-            _legendre(self.order)
-            if self.basis == "legendre"
-            else [[(n, 1.0)] for n in range(self.order + 1)]
-        )
+        """Return the coefficients of the powers of x, y and z in the exponent.
+
+        Args:
+            coefficients: of the basis, in the order of `_degrees`.
+            shape: the image's spatial shape, (X, Y[, Z]).
+
+        Returns:
+            One axis for each of the volume that kernels see; float64.
+        """
+        polynomials = _polynomials(self.order, self.basis)
         powers = np.zeros((self.order + 1,) * len(shape))
-        for own, coefficient in zip(degrees, coefficients, strict=True):
-            for combined in product(*(terms[degree] for degree in own)):
+        for degrees, coefficient in zip(
+            _degrees(self.order, len(shape)), coefficients, strict=True
+        ):
+            for terms in product(*[polynomials[degree] for degree in degrees]):
                 share = float(coefficient)
-                for _, factor in combined:
+                for _, factor in terms:
                     share *= factor
-                powers[tuple(power for power, _ in combined)] += share
-        # an axis of one voxel is at 0, where all powers but the 0th vanish
-        long = powers[tuple(slice(None) if n > 1 else 0 for n in shape)]
-        along = {3: (0, 1, 2), 2: (0, 2), 1: (2,), 0: ()}[long.ndim]
-        return np.ascontiguousarray(long).reshape(
-            [self.order + 1 if axis in along else 1 for axis in range(3)]
-        )
+                powers[tuple(power for power, _ in terms)] += share
+        for axis, n in enumerate(shape):
+            if n == 1:
+                # The voxel is at 0, where all powers but the 0th vanish.
+                powers = powers.take([0], axis)
+        return np.ascontiguousarray(powers.reshape(per_axis(powers.shape, shape, 1)))
 
     kernels = (multiply_by_field,)
 
 
 def _degrees(order: int, dims: int) -> list[tuple[int, ...]]:
-    """All tuples of degrees, one per axis, that add up to at most the order."""
+    """Return all tuples of degrees, one per axis, whose sum is at most the order."""
     return [degrees for degrees in product(range(order + 1), repeat=dims) if sum(degrees) <= order]
 
 
-def _places(n: int) -> np.ndarray:
-    return (2.0 * np.arange(n) - (n - 1)) / (n - 1) if n > 1 else _CENTRE
+def _positions(n: int) -> np.ndarray:
+    """Return where the n voxels of an axis are, from -1 to 1."""
+    if n == 1:
+        return _CENTRE
+    positions: np.ndarray = (2.0 * np.arange(n) - (n - 1)) / (n - 1)
+    return positions
 
 
-def _legendre(order: int) -> list[list[tuple[int, float]]]:
-    """Legendre's polynomials up to a degree, each as (power, coefficient): (n + 1) P_(n+1) = (2 n +
-    1) x P_n - n P_(n-1).
+def _polynomials(order: int, basis: str) -> list[list[tuple[int, float]]]:
+    """Return the basis' polynomials of degree 0 to order, each as its (power, coefficient)s."""
+    if basis == "powers":
+        return [[(power, 1.0)] for power in range(order + 1)]
+    polynomials = []
+    for coefficients in _legendre(order):
+        polynomials.append([(power, c) for power, c in enumerate(coefficients) if c])
+    return polynomials
+
+
+def _legendre(order: int) -> list[list[float]]:
+    """Return Legendre's polynomials of degree 0 to order, by their coefficients from power 0 on.
+
+    The recurrence is ``(n + 1) P_(n+1) = (2 n + 1) x P_n - n P_(n-1)``.
     """
-    found = [[1.0], [0.0, 1.0]]
+    polynomials = [[1.0], [0.0, 1.0]]
     for n in range(1, order):
-        raised, before = [0.0, *found[n]], [*found[n - 1], 0.0, 0.0]
-        found.append(
-            [((2 * n + 1) * a - n * b) / (n + 1) for a, b in zip(raised, before, strict=True)]
-        )
-    return [[(power, c) for power, c in enumerate(each) if c] for each in found[: order + 1]]
+        raised = [0.0, *polynomials[n]]
+        before = [*polynomials[n - 1], 0.0, 0.0]
+        following = []
+        for a, b in zip(raised, before, strict=True):
+            following.append(((2 * n + 1) * a - n * b) / (n + 1))
+        polynomials.append(following)
+    return polynomials[: order + 1]

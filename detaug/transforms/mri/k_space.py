@@ -44,7 +44,8 @@ def _to_k_space(volume: np.ndarray, axes: Sequence[int]) -> np.ndarray:
     Returns:
         complex64, C-contiguous.
     """
-    from scipy import fft  # which other transforms do without
+    # Imported here: other transforms do without SciPy, which takes a while to import.
+    from scipy import fft
 
     # SciPy's own code whatever backend a program has chosen for its other transforms, because
     # another one gives other bytes.
@@ -174,7 +175,7 @@ class Ghosting(ChannelTransform):
 
     Args:
         num_ghosts: a number, or a range (low, high), both included; 0: no effect.
-        axes: the spatial axes of which one is drawn; None for all.
+        axes: the spatial axes to draw one from; None for all.
         intensity: >= 0; 1 removes the planes.
         restore: how much of the axis is restored around the middle, 0 to 1; None: the central
             plane.
@@ -282,26 +283,31 @@ class Spikes(ChannelTransform):
         axes = shapes["image"][1:]
 
         def spikes(_: int | None) -> Params:
-            number = draws.integer_between(rng, *self.num_spikes)
-            return {
-                "positions": [[draws.uniform(rng) for _ in axes] for _ in range(number)],
-                "intensity": draws.scalar(rng, self.intensity, context),
-            }
+            positions = []
+            for _ in range(draws.integer_between(rng, *self.num_spikes)):
+                positions.append([draws.uniform(rng) for _ in axes])
+            intensity = draws.scalar(rng, self.intensity, context)
+            return {"positions": positions, "intensity": intensity}
 
         return self.draw_channels(rng, shapes, "spikes", spikes)
 
     @takes(**channels_with(spikes=_SPIKES))
     def change(self, workspace: Workspace, params: Params) -> None:
-        drawn = by_channel(params, "spikes")
-        spikes = {c: each for c, each in drawn if each["intensity"] != 0 and each["positions"]}
-        for c, source, destination in workspace.chosen_channels(spikes, as_volume):
-            amplitude = spikes[c]["intensity"] * _largest_in_k_space(source) / source.size
+        shape = workspace["image"].shape[1:]
+        spikes_by_channel = {}
+        for channel, spikes in by_channel(params, "spikes"):
+            if spikes["intensity"] != 0 and spikes["positions"]:
+                spikes_by_channel[channel] = spikes
+        for channel, source, destination in workspace.chosen_channels(spikes_by_channel, as_volume):
+            spikes = spikes_by_channel[channel]
+            amplitude = spikes["intensity"] * _largest_in_k_space(source) / source.size
             if not math.isfinite(amplitude):
                 destination.fill(np.nan)
                 continue
-            positions = np.array(spikes[c]["positions"])
-            shape = workspace["image"].shape[1:]
-            waves = [_waves(n, along) for n, along in zip(shape, positions.T, strict=True)]
+            positions = np.array(spikes["positions"])
+            waves = [
+                _waves(n, along_axis) for n, along_axis in zip(shape, positions.T, strict=True)
+            ]
             x, y, z = per_axis(waves, shape, np.repeat(_NO_WAVE[None], len(positions), 0))
             _add_waves(source, destination, x * amplitude, y, z.astype(np.float32))
 
@@ -309,10 +315,12 @@ class Spikes(ChannelTransform):
 def _largest_in_k_space(volume: np.ndarray) -> float:
     """Return the largest absolute value in k-space; not finite where one of the voxels is not."""
     numbers = _real_and_imaginary(_to_k_space(volume, _ALL_AXES))
-    squares = [
-        np.square(numbers[part], dtype=np.float64).sum(-1).max() for part in _parts(numbers.shape)
-    ]
-    return math.sqrt(np.max(squares))
+    largest_of_parts = []
+    for part in _parts(numbers.shape):
+        squares = np.square(numbers[part], dtype=np.float64).sum(-1)
+        largest_of_parts.append(squares.max())
+    # NumPy's maximum, unlike Python's, is NaN if one of the numbers is.
+    return math.sqrt(np.max(largest_of_parts))
 
 
 def _waves(n: int, positions: np.ndarray) -> np.ndarray:
@@ -441,8 +449,10 @@ def _squares_from_middle(space: Sequence[int]) -> list[list[np.ndarray]]:
     for sign in (1, -1):
         squares = []
         for axis, (n, length) in enumerate(zip(space, lengths, strict=True)):
-            is_halved = axis == len(space) - 1
-            frequencies = sign * np.arange(length // 2 + 1 if is_halved else length)
+            num_frequencies = length
+            if axis == len(space) - 1:
+                num_frequencies = length // 2 + 1
+            frequencies = sign * np.arange(num_frequencies)
             distances = (_shifted(length, frequencies) - (length - 1) / 2) * (n / length)
             squares.append(distances * distances)
         sides.append(squares)

@@ -18,14 +18,24 @@ from detaug.transforms.building.per_channel import ChannelTransform, by_channel
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.mri.k_space import extended, extended_length, filter_axis
 
-_PERTURBATION = (
-    0.3  # TorchIO's: by how much of the time between two movements each may come early or late
-)
+# By how much of the time between two movements each of them may come early or late; TorchIO's.
+_PERTURBATION = 0.3
 _TEN_DEGREES = math.radians(10)
 
 
-def _check_motion(given: ParamContext, value: Any) -> None:
-    _MOTION(given, value)
+def _num_angles(context: ParamContext) -> int:
+    return _num_angles_in(context.dims())
+
+
+def _num_angles_in(dims: int) -> int:
+    """Return how many angles turn an image: three in 3-D, one in 2-D."""
+    if dims == 3:
+        return 3
+    return 1
+
+
+def _check_motion(context: ParamContext, value: Any) -> None:
+    _MOTION(context, value)
     counts = {name: len(value[name]) for name in ("times", "rotations", "translations")}
     if len(set(counts.values())) > 1:
         raise InvalidParam(
@@ -38,7 +48,7 @@ def _check_motion(given: ParamContext, value: Any) -> None:
 _MOTION = gate.fields(
     axis=gate.axis,
     times=many(gate.number(0, 1)),
-    rotations=many(many(gate.ANGLE, lambda given: 3 if given.dims() == 3 else 1)),
+    rotations=many(many(gate.ANGLE, _num_angles)),
     translations=many(gate.each_axis(gate.PLACE)),
 )
 
@@ -61,16 +71,17 @@ class Motion(ChannelTransform):
         rotation: radians, drawn for each axis (in 2-D one angle) and each movement.
         translation: voxels, drawn for each axis and each movement.
         num_transforms: how many movements, >= 1.
-        axes: the spatial axes of which one is drawn, along which k-space is filled; None: the last
-            one, as in TorchIO.
+        axes: the spatial axes to draw one from, along which k-space is filled; None: the last one,
+            as in TorchIO.
         p_per_channel: the probability of each channel.
         synchronize_channels: the same movements in all channels; else each has its own.
 
-    NaN and infinity spread along the axis. Params: ``{"apply_to_channel": [channels], "motions":
-        [{"axis": a, "times": [one for
-    each movement, 0 to 1, rising], "rotations": [angles for each movement], "translations": [voxels
-    for each movement]} for each of them]}``. After a movement, the voxel at offset o from the
-    image's middle shows what was at ``R o + translation``, where R is that of `SpatialTransform`.
+    NaN and infinity spread along the axis.
+
+    Params: ``{"apply_to_channel": [channels], "motions": [{"axis": a, "times": [one for each
+    movement, 0 to 1, rising], "rotations": [angles for each movement], "translations": [voxels for
+    each movement]} for each of them]}``. After a movement, the voxel at offset o from the image's
+    middle shows what was at ``R o + translation``, where R is that of `SpatialTransform`.
     """
 
     def __init__(
@@ -91,39 +102,49 @@ class Motion(ChannelTransform):
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         dims = len(shapes["image"]) - 1
         axes = (dims - 1,) if self.axes is None else checks.axes("axes", self.axes, dims)
-        movements = range(self.num_transforms)
-        step = 1.0 / (self.num_transforms + 1)
 
-        def drawn(wanted: RandomScalar, count: int) -> list[list[float]]:
-            return [[draws.scalar(rng, wanted, context) for _ in range(count)] for _ in movements]
+        def for_movements(scalar: RandomScalar, count: int) -> list[list[float]]:
+            """Draw a list of ``count`` numbers for each movement."""
+            lists = []
+            for _ in range(self.num_transforms):
+                lists.append([draws.scalar(rng, scalar, context) for _ in range(count)])
+            return lists
 
         def motion(_: int | None) -> Params:
             return {
                 "axis": draws.choice(rng, axes),
-                "times": [
-                    step * (m + 1 + draws.uniform(rng, -_PERTURBATION, _PERTURBATION))
-                    for m in movements
-                ],
-                "rotations": drawn(self.rotation, 3 if dims == 3 else 1),
-                "translations": drawn(self.translation, dims),
+                "times": self._draw_times(rng),
+                "rotations": for_movements(self.rotation, _num_angles_in(dims)),
+                "translations": for_movements(self.translation, dims),
             }
 
         return self.draw_channels(rng, shapes, "motions", motion)
 
+    def _draw_times(self, rng: np.random.Generator) -> list[float]:
+        """Draw when the movements happen, as parts of the scan: evenly, each early or late."""
+        step = 1.0 / (self.num_transforms + 1)
+        times = []
+        for number in range(1, self.num_transforms + 1):
+            perturbation = draws.uniform(rng, -_PERTURBATION, _PERTURBATION)
+            times.append(step * (number + perturbation))
+        return times
+
     @gate.takes(**gate.channels_with(motions=_check_motion))
     def change(self, workspace: Workspace, params: Params) -> None:
-        motions = {c: motion for c, motion in by_channel(params, "motions") if _moves(motion)}
-        for c, source, destination in workspace.chosen_channels(motions):
-            _move(source, destination, motions[c])
+        motions = {}
+        for channel, motion in by_channel(params, "motions"):
+            if _moves(motion):
+                motions[channel] = motion
+        for channel, source, destination in workspace.chosen_channels(motions):
+            _move(source, destination, motions[channel])
 
     kernels = (resample_images,)
 
 
 def _moves(motion: Params) -> bool:
-    return any(
-        number != 0
-        for movement in (*motion["rotations"], *motion["translations"])
-        for number in movement
+    """Return whether one of the movements turns or shifts the image."""
+    return any(any(angles) for angles in motion["rotations"]) or any(
+        any(voxels) for voxels in motion["translations"]
     )
 
 
@@ -131,7 +152,8 @@ def _move(source: np.ndarray, destination: np.ndarray, motion: Params) -> None:
     """Move one channel; both arrays may be one."""
     axis = motion["axis"]
     n = source.shape[axis]
-    positions, gains = [], []
+    positions = []
+    gains = []
     for position, stretch in enumerate(_stretches(extended_length(n), motion["times"])):
         if stretch.any():
             positions.append(position)
@@ -156,20 +178,25 @@ def _extended_images(
 
 
 def _stretches(n: int, times: Sequence[float]) -> list[np.ndarray]:
-    """Which planes of k-space each position fills, as 1 and 0, frequency 0 in the middle; the
-    image's own position is first.
+    """Return which planes of k-space each position of the image fills, as 1 and 0.
 
-    It takes the stretch that holds the middle; the movement that comes before that one takes the
-    first stretch.
+    Frequency 0 is in the middle. The image's own position, which is the first of the result, fills
+    the stretch that holds the middle; the movement before that stretch fills the first one.
+
+    Args:
+        n: how many planes there are.
+        times: of the movements, as parts of the scan, rising.
     """
-    ends = [0, *(int(n * time) for time in times), n]
-    order = list(range(len(times) + 1))
-    middle = next((m for m, time in enumerate(times) if time > 0.5), len(times))
-    order[0], order[middle] = order[middle], order[0]
-    found = [np.zeros(n) for _ in order]
-    for position, start, stop in zip(order, ends, ends[1:], strict=False):
-        found[position][start:stop] = 1.0
-    return found
+    starts = [0] + [int(n * time) for time in times]
+    stops = [*starts[1:], n]
+    middle = len([time for time in times if time <= 0.5])
+    order = list(range(len(starts)))
+    order[0] = middle
+    order[middle] = 0
+    stretches = [np.zeros(n) for _ in order]
+    for position, start, stop in zip(order, starts, stops, strict=True):
+        stretches[position][start:stop] = 1.0
+    return stretches
 
 
 def _resampled(
@@ -180,10 +207,11 @@ def _resampled(
     turned = rotation(angles)
     middle = [(n - 1) / 2 for n in source.shape]
     back = applied(turned, middle)
-    matrix, offset = np.eye(3), np.zeros(3)
+    matrix = np.eye(3)
     matrix[lift:, lift:] = turned
+    offset = np.zeros(3)
     offset[lift:] = [m + t - b for m, t, b in zip(middle, translation, back, strict=True)]
-    space = (*(1,) * lift, *source.shape)
+    space = (1,) * lift + source.shape
     moved = np.empty((1, *space), np.float32)
     where = (layout(space, (0, 0, 0), space), matrix, offset, NO_DISPLACEMENT)
     resample_images(source.reshape(1, -1), moved, *where, BORDER, 0.0, lift == 1)
