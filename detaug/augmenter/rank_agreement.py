@@ -1,7 +1,7 @@
 """What the ranks of one training tell each other about loaders: the seed that rank 0 drew, and that
 all read the same.
 
-It goes through the process group's store: rank 0 writes and never waits, so that a loader of rank 0
+It goes through the process group's store. Rank 0 never waits there, so that a loader of rank 0
 alone (a validation) is held up by nobody.
 """
 
@@ -20,13 +20,8 @@ from detaug.seeding.ranks import RankUnknown, process_group
 
 logger = logging.getLogger("detaug")
 
-#: A rank looks for rank 0's first batch at so many of its own.
-_LOOKS = 32
-
-#: How many loaders of a name have drawn a seed, or read a first batch: the ranks make them in one
-#: order.
+#: How many loaders of a name have drawn a seed: the ranks make them in one order.
 _drawn: Counter[str] = Counter()
-_compared: Counter[str] = Counter()
 
 
 def drawn_seed(name: str, rank: int, world_size: int) -> int:
@@ -75,17 +70,14 @@ def _draw() -> int:
 
 
 class FirstBatches:
-    """Compares this rank's first batch with rank 0's, where each rank reads a loader of its own."""
+    """Compares the first batches of the ranks, where each rank reads a loader of its own."""
 
     def __init__(self, name: str, rank: int, world_size: int) -> None:
-        _compared[name] += 1
-        self._key = f"detaug/first/{_compared[name]}/{name}"
         self._name = name
         self._rank = rank
         self._world_size = world_size
         self._owner = os.getpid()  # the store's connection is this process's, and not a fork's
-        self._first: str | None = None
-        self._looks_left = _LOOKS
+        self._is_compared = False
 
     @classmethod
     def here(cls, name: str) -> FirstBatches | None:
@@ -96,30 +88,33 @@ class FirstBatches:
         return cls(name, *group)
 
     def compare(self, batch: Any) -> None:
-        """Note the first batch, and warn once if rank 0's was the same."""
-        if not self._looks_left or os.getpid() != self._owner:
+        """Note the first batch, and warn if another rank has noted the same; one rank does.
+
+        Args:
+            batch: the one that this rank has got. Only the first counts.
+        """
+        if self._is_compared or os.getpid() != self._owner:
             return
-        if self._first is None:
-            self._first = fingerprint_or_none(batch)
-            if self._rank == 0 or self._first is None:
-                self._looks_left = 0
-                _store().set(self._key, self._first or "")
-                return
-        self._looks_left -= 1
-        if not _store().check([self._key]):
+        self._is_compared = True
+        first = fingerprint_or_none(batch)
+        if first is None:
             return
-        self._looks_left = 0
-        is_first_to_see = self._first == _store().get(self._key).decode()
-        if is_first_to_see and _store().add(f"{self._key}/told", 1) == 1:
-            logger.warning(
-                "ranks 0 and %d of %d read the same batches of the loader %r: a training needs "
-                "shard=True, or a "
-                "DistributedSampler, for each rank to get its share. Where all ranks are to see "
-                "all data, this is right",
-                self._rank,
-                self._world_size,
-                self._name,
-            )
+        # The batch itself is the key, and the store decides who was first to write it: no rank
+        # waits for another, and whichever is late finds the other's note.
+        key = f"detaug/first/{self._name}/{first}"
+        store = _store()
+        earlier_rank = int(store.compare_set(key, "", str(self._rank)))
+        if earlier_rank == self._rank or store.add(f"{key}/told", 1) > 1:
+            return
+        logger.warning(
+            "ranks %d and %d of %d read the same batches of the loader %r: a training needs "
+            "shard=True, or a "
+            "DistributedSampler, for each rank to get its share. Where all ranks are to see "
+            "all data, this is right",
+            *sorted((earlier_rank, self._rank)),
+            self._world_size,
+            self._name,
+        )
 
 
 def _store() -> Any:

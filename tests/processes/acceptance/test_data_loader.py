@@ -130,10 +130,23 @@ def cases(rank: int) -> dict[str, Any]:
     weighted = WeightedRandomSampler([1.0] * 11 + [30.0], 12)
     found["a custom sampler"] = seen(loader(shuffle=None, sampler=weighted, shard=True))
     found["not shared"] = seen(loader())
+    for late_rank in range(2):
+        found[f"rank {late_rank} late"] = read_in_turn(rank, late_rank)
     part = Subset(Numbers(), range(rank, 12, 2))
     found["a part each"] = seen(DataLoader(part, 2, seed=3, check=False, name="part"))
     if rank == 0:
         found["a validation of rank 0 alone"] = seen(loader(seed=None, shuffle=False, epoch=0))
+    return found
+
+
+def read_in_turn(rank: int, late_rank: int) -> list[Seen]:
+    """Read a pass without sharing; one rank begins when the other has ended."""
+    batches = loader(name=f"rank {late_rank} late")
+    if rank == late_rank:
+        torch.distributed.barrier()
+    found = seen(batches)
+    if rank != late_rank:
+        torch.distributed.barrier()
     return found
 
 
@@ -202,8 +215,23 @@ def test_ranks_that_do_not_share_get_what_they_pass_and_are_told_once(
     ranks: list[dict[str, Any]],
 ) -> None:
     assert of(ranks, "not shared") == [epochs(1)[0]] * 2
-    warnings = [line for found in ranks for line in found["warnings"]]
-    assert [("'shuffled'" in line, "shard=True" in line) for line in warnings] == [(True, True)]
+    warnings = [line for found in ranks for line in found["warnings"] if "'shuffled'" in line]
+    assert ["shard=True" in line for line in warnings] == [True]
+
+
+@pytest.mark.parametrize("late_rank", [0, 1])
+def test_the_rank_that_reads_later_is_told_of_the_same_batches(
+    ranks: list[dict[str, Any]], late_rank: int
+) -> None:
+    name = f"rank {late_rank} late"
+    batches = of(ranks, name)
+    assert batches[0] == batches[1]
+    told = [any(f"{name!r}" in line for line in found["warnings"]) for found in ranks]
+    assert told == [rank == late_rank for rank in range(2)]
+
+
+def test_ranks_that_read_parts_of_their_own_are_told_nothing(ranks: list[dict[str, Any]]) -> None:
+    assert not [line for found in ranks for line in found["warnings"] if "'part'" in line]
 
 
 def test_a_validation_of_one_rank_waits_for_nobody(ranks: list[dict[str, Any]]) -> None:
