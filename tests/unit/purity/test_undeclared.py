@@ -28,6 +28,7 @@ from tests.processes.purity.ways import listening
 NAMES = (f"users_module_{number}" for number in count())
 COMMON = """
 import argparse
+import collections
 import dataclasses
 import functools
 import logging
@@ -278,6 +279,85 @@ loader = Cases()
 """,
         "data_loader.counts['a']",
     ),
+    "a rotation that SciPy holds as a matrix": Case(
+        """
+class Turn:
+    def __init__(self):
+        from scipy.spatial.transform import Rotation
+        self.matrix = Rotation.random(random_state=np.random.randint(9**9)).as_matrix()
+    def __call__(self, x):
+        return {"x": x[:3] @ self.matrix}
+transform = Turn()
+""",
+        "transform.matrix",
+    ),
+    "a named tuple": Case(
+        """
+Range = collections.namedtuple("Range", "low high")
+class Scale:
+    def __init__(self):
+        self.range = Range(0.5, 1 + np.random.rand())
+    def __call__(self, x):
+        return {"x": x * self.range.high}
+transform = Scale()
+""",
+        "transform.range[1]",
+    ),
+    "bytes": Case(
+        """
+class Cipher:
+    def __init__(self):
+        self.key = np.random.bytes(16)
+    def __call__(self, x):
+        return {"x": x * self.key[0]}
+transform = Cipher()
+""",
+        "transform.key",
+    ),
+    "an array in a tuple in a dict": Case(
+        """
+class Scale:
+    def __init__(self):
+        self.tables = {"t1": (np.random.rand(3), 2)}
+    def __call__(self, x):
+        return {"x": x * self.tables["t1"][0].sum()}
+transform = Scale()
+""",
+        "transform.tables['t1'][0]",
+    ),
+    "an object behind a bound method": Case(
+        """
+class Scale:
+    def __init__(self):
+        self.factor = np.random.rand()
+    def apply(self, x):
+        return {"x": x * self.factor}
+transform = Scale().apply
+""",
+        "transform.factor",
+    ),
+    "a complex number": Case(
+        """
+class Phase:
+    def __init__(self):
+        self.phase = complex(np.random.rand(), np.random.rand())
+    def __call__(self, x):
+        return {"x": x * abs(self.phase)}
+transform = Phase()
+""",
+        "transform.phase",
+    ),
+    "a deque": Case(
+        """
+class Cases(Loader):
+    def __init__(self):
+        self.waiting = deque(random.sample(range(1000), 50))
+    def __next__(self):
+        return {"x": np.random.rand(3) + self.waiting[0]}
+loader = Cases()
+""",
+        "data_loader.waiting",
+    ),
 }
 
 SET = {
@@ -424,6 +504,75 @@ transform = Scale()
 """,
         "users_module.Scale.strength",
         "Scale.set_strength(4)",
+    ),
+    "an item of an array in a class": Case(
+        """
+class Scale:
+    TABLE = np.ones(4)
+    def __call__(self, x):
+        return {"x": x * self.TABLE[1]}
+transform = Scale()
+""",
+        "users_module.Scale.TABLE",
+        "Scale.TABLE[1] = 2",
+    ),
+    "an attribute of a function": Case(
+        """
+def strength(x):
+    return x * strength.factor
+strength.factor = 1
+def transform(x):
+    return {"x": strength(x)}
+""",
+        "users_module.strength.factor",
+        "strength.factor = 2",
+    ),
+    "a simple namespace": Case(
+        """
+SETTINGS = types.SimpleNamespace(noise=types.SimpleNamespace(sigma=0.1))
+def transform(x):
+    return {"x": x * SETTINGS.noise.sigma}
+""",
+        "users_module.SETTINGS.noise.sigma",
+        "SETTINGS.noise.sigma = 0.2",
+    ),
+    "a flag that a comprehension reads": Case(
+        """
+FLIPS = True
+def transform(x):
+    return {"x": np.array([-value if FLIPS else value for value in x])}
+""",
+        "users_module.FLIPS",
+        "FLIPS = False",
+    ),
+    "a variable that a property reads": Case(
+        """
+GAIN = 1.0
+class Scale:
+    @property
+    def gain(self):
+        return GAIN
+    def __call__(self, x):
+        return {"x": x * self.gain}
+transform = Scale()
+""",
+        "users_module.GAIN",
+        "GAIN = 3.0",
+    ),
+    "a variable of a decorated function": Case(
+        """
+LIMIT = 0.5
+def logged(function):
+    @functools.wraps(function)
+    def call(*arguments, **options):
+        return function(*arguments, **options)
+    return call
+@logged
+def transform(x):
+    return {"x": np.minimum(x, LIMIT)}
+""",
+        "users_module.LIMIT",
+        "LIMIT = 0.7",
     ),
 }
 
@@ -750,6 +899,219 @@ class Choice:
 transform = Choice()
 """,
         "register(lambda x: x)",
+    ),
+    "a cached property": Correct(
+        """
+class Scale:
+    @functools.cached_property
+    def table(self):
+        return np.arange(8.0)
+    def __call__(self, x):
+        return {"x": x + self.table}
+transform = Scale()
+""",
+        "transform.table",
+    ),
+    "a cache of weak references": Correct(
+        """
+import weakref
+class Volume:
+    def __init__(self, case):
+        self.case = case
+CACHE = weakref.WeakValueDictionary()
+def load(case):
+    return CACHE.setdefault(case, Volume(case))
+def transform(x):
+    return {"x": x * load(int(np.random.randint(40))).case}
+""",
+        "kept = load(7)",
+    ),
+    "a cache that a closure keeps": Correct(
+        """
+def made():
+    cache = {}
+    def load(x):
+        case = int(np.random.randint(40))
+        if case not in cache:
+            cache[case] = float(case)
+        return {"x": x * cache[case]}
+    return load
+transform = made()
+""",
+    ),
+    "a memo on the function itself": Correct(
+        """
+def load(case):
+    if case not in load.memo:
+        load.memo[case] = float(case)
+    return load.memo[case]
+load.memo = {}
+def transform(x):
+    return {"x": x * load(int(np.random.randint(40)))}
+""",
+        "load(50)",
+    ),
+    "a default that is a cache": Correct(
+        """
+def load(case, cache={}):
+    return cache.setdefault(case, float(case))
+def transform(x):
+    return {"x": x * load(int(np.random.randint(40)))}
+""",
+        "load(50)",
+    ),
+    "a singleton": Correct(
+        """
+class Atlas:
+    _instance = None
+    @classmethod
+    def instance(cls):
+        if cls._instance is None:
+            cls._instance = cls()
+            cls._instance.values = np.arange(8.0)
+        return cls._instance
+def transform(x):
+    return {"x": x + Atlas.instance().values}
+""",
+        "Atlas.instance()",
+    ),
+    "a buffer that is written before it is read": Correct(
+        """
+BUFFER = np.zeros(8)
+def transform(x):
+    np.multiply(x, 2, out=BUFFER)
+    return {"x": BUFFER.copy()}
+""",
+        "BUFFER += 1",
+    ),
+    "variables of a thread": Correct(
+        """
+LOCAL = threading.local()
+def buffer():
+    if not hasattr(LOCAL, "buffer"):
+        LOCAL.buffer = np.empty(8)
+    return LOCAL.buffer
+def transform(x):
+    buffer()[:] = x
+    return {"x": buffer().copy()}
+""",
+        "buffer()",
+    ),
+    "a handler and a file of a log": Correct(
+        """
+LOG = logging.getLogger("users.file")
+HANDLERS = [logging.NullHandler()]
+def transform(x):
+    LOG.debug("a batch")
+    return {"x": x}
+""",
+        "LOG.addHandler(HANDLERS[0]); LOG.setLevel(30)",
+    ),
+    "a network that is trained": Correct(
+        """
+NETWORK = torch.nn.Linear(2, 2)
+OPTIMIZER = torch.optim.SGD(NETWORK.parameters(), 0.1)
+def train():
+    OPTIMIZER.zero_grad()
+    NETWORK(torch.ones(2)).sum().backward()
+    OPTIMIZER.step()
+def transform(x):
+    return {"x": x}
+""",
+        "train()",
+    ),
+    "constants that code does not change": Correct(
+        """
+SHAPE, AXES, NAMES, KIND = (8,), [0], {"x": "image"}, np.float32
+def transform(x):
+    return {"x": x.reshape(SHAPE).mean(AXES[0]).astype(KIND), "name": NAMES["x"]}
+""",
+    ),
+    "an enumeration": Correct(
+        """
+import enum
+class Mode(enum.Enum):
+    TRAIN = enum.auto()
+    VALIDATE = enum.auto()
+class Scale:
+    mode = Mode.TRAIN
+    def __call__(self, x):
+        return {"x": x * self.mode.value}
+transform = Scale()
+""",
+    ),
+    "an abstract base class": Correct(
+        """
+import abc
+class Base(abc.ABC):
+    @abc.abstractmethod
+    def __call__(self, x): ...
+class Same(Base):
+    def __call__(self, x):
+        return {"x": x if isinstance(x, np.ndarray) else None}
+transform = Same()
+""",
+        "Base.register(dict)",
+    ),
+    "dispatch by type": Correct(
+        """
+@functools.singledispatch
+def scaled(x):
+    return x
+@scaled.register
+def _(x: np.ndarray):
+    return x * 2
+def transform(x):
+    return {"x": scaled(x)}
+""",
+        "scaled(3); scaled('text')",
+    ),
+    "a loader that keeps its last case": Correct(
+        """
+class Cases(Loader):
+    def __init__(self):
+        self.last = None
+    def __next__(self):
+        case = int(np.random.randint(40))
+        if self.last is None or self.last[0] != case:
+            self.last = (case, np.full(3, case))
+        return {"x": self.last[1]}
+loader = Cases()
+""",
+    ),
+    "an environment variable of the machine": Correct(
+        """
+HOME = os.path.expanduser("~/data")
+def transform(x):
+    return {"x": x, "name": os.path.basename(HOME)}
+""",
+        "HOME = '/elsewhere/data'",
+    ),
+    "a pipeline of parts with equal arguments": Correct(
+        """
+class Scale:
+    def __init__(self, factor):
+        self.factor = factor
+    def __call__(self, x):
+        return x * self.factor
+class All:
+    def __init__(self, *parts):
+        self.parts = parts
+        self.count = len(parts)
+    def __call__(self, x):
+        return {"x": functools.reduce(lambda value, part: part(value), self.parts, x)}
+transform = All(Scale(2), Scale(np.float32(0.5)), np.abs)
+""",
+    ),
+    "a random number for one batch alone": Correct(
+        """
+LAST = 0.0
+def transform(x):
+    global LAST
+    LAST = np.random.rand()
+    return {"x": x * LAST}
+""",
+        "LAST = 3.0",
     ),
 }
 
