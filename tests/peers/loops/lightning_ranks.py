@@ -44,6 +44,9 @@ class Module(pl.LightningModule):
     def validation_step(self, batch: torch.Tensor, _: int) -> None:
         self.validated[-1].append(samples(batch))
 
+    def predict_step(self, batch: torch.Tensor, _: int) -> Any:
+        return samples(batch)
+
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), 1e-3)
 
@@ -75,6 +78,20 @@ def fit(module: Module, *loaders: Any, checkpoint: Path | None = None, **options
     return module
 
 
+def predictions(batches: Any) -> list[Any]:
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        devices=2,
+        strategy="ddp",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    found: list[Any] = trainer.predict(Module(), batches)
+    return found
+
+
 def weighted() -> Any:
     return loader(shuffle=None, sampler=WeightedRandomSampler([1.0] * 11 + [30.0], 12))
 
@@ -91,6 +108,11 @@ def cases() -> Iterator[tuple[str, Any]]:
     yield "sharded before", fit(Module(), loader(shard=True)).trained
     yield "a custom sampler", fit(Module(), weighted()).trained
     yield "a custom sampler of a hook", fit(WithHook(weighted)).trained
+    try:
+        predictions(loader())
+    except ValueError as error:
+        yield "an error of predict", str(error)
+    yield "predicted, sharded before", predictions(loader(shard=True))
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from detaug import DeterministicAugmenter, fingerprint
+from detaug import DataLoader, DeterministicAugmenter, fingerprint
 from tests.peers.loops.ranks import run_on_two_ranks
-from tests.support.numbers import Numbers, Seen, epochs, loader, samples, seen
+from tests.support.numbers import Count, Numbers, Seen, SizedCount, epochs, loader, samples, seen
 
 accelerate = pytest.importorskip("accelerate")
 
@@ -139,6 +139,18 @@ def test_an_augmenter_is_refused() -> None:
     augmenter = DeterministicAugmenter.from_dataset(Numbers(), 2, num_processes=0, seed=3)
     with pytest.raises(TypeError, match=r"detaug\.DataLoader.*\.loader\(\)"):
         accelerate.Accelerator(cpu=True).prepare(augmenter)
+
+
+@pytest.mark.parametrize("kind", [Count, SizedCount])
+@pytest.mark.parametrize("config", [{}, {"dispatch_batches": True}])
+def test_an_iterable_that_is_prepared_is_refused(kind: type[Count], config: dict[str, Any]) -> None:
+    configuration = accelerate.DataLoaderConfiguration(**config)
+    accelerator = accelerate.Accelerator(cpu=True, dataloader_config=configuration)
+    batches = accelerator.prepare(DataLoader(kind(), 2, seed=3))
+    with pytest.raises(
+        RuntimeError, match=r"an IterableDataset.* is read as it is, without prepare"
+    ):
+        next(iter(batches))
 
 
 # --- two ranks

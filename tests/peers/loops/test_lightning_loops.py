@@ -267,3 +267,17 @@ def test_what_two_ranks_saved_goes_on_with_two(ranks: list[dict[str, Any]]) -> N
     whole = epochs(3)
     for rank, found in enumerate(of(ranks, "resumed")):
         assert found == [whole[1][4:][rank::2], whole[2][rank::2]]
+
+
+def test_predict_on_two_ranks_is_refused_with_what_to_do(ranks: list[dict[str, Any]]) -> None:
+    """Lightning puts in a sampler that gives the ranks samples, and not batches."""
+    for found in ranks:
+        assert "Trainer(use_distributed_sampler=False)" in found["an error of predict"]
+
+
+def test_predict_on_two_ranks_reads_a_loader_that_shares_batches(
+    ranks: list[dict[str, Any]],
+) -> None:
+    (whole,) = epochs(1)
+    for rank, found in enumerate(ranks):
+        assert [tuple(batch) for batch in found["predicted, sharded before"]] == whole[rank::2]
