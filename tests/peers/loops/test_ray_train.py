@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.peers.loops.pages import table_of
 from tests.peers.loops.table import CLAIMS, measure_ray
 from tests.support.numbers import epochs
 
@@ -13,8 +12,8 @@ pytest.importorskip("ray")
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_row_of_the_table() -> None:
-    assert measure_ray() == table_of(*CLAIMS)["Ray Train"]
+def test_every_claim_of_the_table_holds() -> None:
+    assert measure_ray() == dict.fromkeys(CLAIMS, "yes")
 
 
 @pytest.mark.slow
