@@ -12,6 +12,7 @@ import click
 from benchmarks.command import data_option, measure_rows, row_options
 from benchmarks.engine.check_cost import (
     measure_check_cost,
+    measure_data_loader,
     measure_short_epoch,
     measure_small_batches,
     measure_start,
@@ -34,6 +35,7 @@ ROWS: dict[str, Callable[[Settings], Row]] = {
     "check-start": measure_start,
     "check-small-batches": measure_small_batches,
     "check-short-epoch": measure_short_epoch,
+    "data-loader": measure_data_loader,
 }
 
 #: Rows on data that nnU-Net preprocesses.

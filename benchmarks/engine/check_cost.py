@@ -20,6 +20,7 @@ from benchmarks.nnunet.dataset import Preprocessed, dataset_folder, preprocessed
 from benchmarks.nnunet.loaders import IN_3D
 from benchmarks.report import OURS, Row, row_of
 from benchmarks.settings import SEED, Settings
+from detaug import DataLoader as OurDataLoader
 from detaug import DeterministicAugmenter
 from detaug.tools.bench.timing import Meter, consume, in_fresh_process, interleaved
 
@@ -30,6 +31,9 @@ UNCHECKED = "check=False"
 BATCHES_OF_MONAI = 32
 SMALL_BATCHES = 300
 SHORT_ROUNDS = 7
+#: Batches of a longer run of MONAI's data set, and rounds.
+BATCHES_OF_DATA_LOADER = 320
+DATA_LOADER_ROUNDS = 3
 
 
 class Epochs(NamedTuple):
@@ -137,6 +141,40 @@ def measure_short_epoch(settings: Settings) -> Row:
         {name: [run.cpu for run in runs] for name, runs in costs.items()},
         {"workers": settings.workers, "batches": BATCHES_OF_MONAI},
     )
+
+
+def measure_data_loader(settings: Settings) -> Row:
+    """Measure the CPU time of an epoch of `detaug.DataLoader` and of torch's, by turns."""
+    batches = settings.batches(BATCHES_OF_DATA_LOADER)
+    runs = interleaved(
+        (OURS, TORCH),
+        settings.rounds(DATA_LOADER_ROUNDS),
+        partial(in_fresh_process, _epoch_of_data_loader, settings, batches),
+    )
+    return row_of(
+        f"{batches} batches of MONAI's, 64³, by DataLoader, from start to end, CPU time",
+        "s",
+        {name: [run.cpu for run in runs[name]] for name in runs},
+        {"workers": settings.workers, "batches": batches},
+    )
+
+
+def _epoch_of_data_loader(settings: Settings, batches: int, name: str) -> Run:
+    dataset = volumes_for_monai(2 * batches)
+    processes = settings.workers.processes
+    meter = Meter()
+    began = time.perf_counter()
+    if name == TORCH:
+        for _ in DataLoader(dataset, 2, shuffle=True, num_workers=processes):
+            pass
+    else:
+        loader: OurDataLoader[Any] = OurDataLoader(
+            dataset, 2, shuffle=True, num_workers=processes, seed=SEED
+        )
+        for _ in loader:
+            pass
+        loader.close()
+    return Run(time.perf_counter() - began, meter.read().cpu)
 
 
 def _short_runs(
