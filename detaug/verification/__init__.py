@@ -1,6 +1,4 @@
-"""The proof that users run: `detaug.verify(factory)`, and `detaug verify module:factory` on the
-command line.
-"""
+"""The proof that users run: `detaug.verify(factory)`, or `detaug verify` on the command line."""
 
 from detaug.errors import UnusableError
 from detaug.verification.result import Cause, Result, Row

@@ -27,7 +27,7 @@ from detaug.verification.factories import Factory, NotPicklable, call_factory
 from detaug.verification.result import Row
 from detaug.verification.rows import PendingRow
 
-#: Batches that every row compares, unless told otherwise.
+#: Batches that every row compares by default.
 DEFAULT_BATCHES = 12
 
 #: Rows of a pipeline that is interrupted. Where its loader has a state of its own, it resumes
@@ -35,25 +35,39 @@ DEFAULT_BATCHES = 12
 RESUMED = "resumed at random steps"
 RESUMED_BY_STEPPING = "resumed at random steps, its loader stepped forward"
 
-#: What a row is made of: numbers of the reference's batches with their fingerprints, None where one
+#: The batches of a row: their indices in the reference and their fingerprints, None where a batch
 #: is missing.
-_Made = list[tuple[int, str | None]]
+_RunFingerprints = list[tuple[int, str | None]]
+
+
+def _do_nothing() -> None:
+    """Do nothing before a batch: the default of rows that change nothing between batches."""
 
 
 class Reference(NamedTuple):
-    """The pipeline: its factory, its branch of the seed tree, and where its epochs are cut; and its
-    batches as this process makes them, one after the other: positions and fingerprints.
+    """A pipeline, and its batches as this process makes them one after the other.
+
+    Attributes:
+        factory: makes the pipeline.
+        branch: of the seed tree.
+        batches_per_epoch: where its epochs are cut; None: nowhere.
+        keys: (epoch, step) of each batch.
+        fingerprints: of each batch.
     """
 
     factory: Factory
     branch: SeedBranch
     batches_per_epoch: int | None
     keys: list[BatchKey]
-    prints: list[str]
+    fingerprints: list[str]
 
 
 class RealRuns:
-    """Makes augmenters of one pipeline. Arguments are those of `detaug.verify`."""
+    """Augmenters of one pipeline, a row of the table for each.
+
+    Args:
+        factory, batches, seed, processes, start_methods: as for `detaug.verify`.
+    """
 
     def __init__(
         self,
@@ -63,14 +77,14 @@ class RealRuns:
         processes: Sequence[int] | None = None,
         start_methods: Sequence[str] | None = None,
     ) -> None:
-        counts = [arguments.count("processes", each) for each in processes or (1, 2, 3)]
+        counts = [arguments.count("processes", count) for count in processes or (1, 2, 3)]
         self._factory = factory
         self._batches = positive_int("batches", batches)
         self._seed = None if seed is None else checked_seed(seed)
+        # Each once, in the user's order.
         self._processes = list(dict.fromkeys(count for count in counts if count > 0)) or [1]
-        self._methods = list(
-            dict.fromkeys(arguments.start_method(each) for each in start_methods or (None, "spawn"))
-        )
+        methods = [arguments.start_method(method) for method in start_methods or (None, "spawn")]
+        self._methods = list(dict.fromkeys(methods))
         self._batches_per_epoch: int | None = None
         self._loader_keeps_states = False
 
@@ -78,31 +92,33 @@ class RealRuns:
         """Make the batches in this process.
 
         Raises:
-            UnusableError: there is no pipeline here that makes batches that can be compared.
+            UnusableError: the factory gives no pipeline whose batches can be made and compared.
         """
-        made = call_factory(self._factory)
-        self._batches_per_epoch = made.batches_per_epoch
-        if self._batches_per_epoch is None and not made.source.pass_per_epoch:
+        pipeline = call_factory(self._factory)
+        self._batches_per_epoch = pipeline.batches_per_epoch
+        if self._batches_per_epoch is None and not pipeline.source.pass_per_epoch:
             # So that the rows reach the second epoch.
             self._batches_per_epoch = max(1, (2 * self._batches + 2) // 3)
-        self._loader_keeps_states = made.source.keeps_states
-        del made
+        self._loader_keeps_states = pipeline.source.keeps_states
+        # The augmenter below has a pipeline of its own; two at once could be too large.
+        del pipeline
         with closing(self._augmenter(0)) as augmenter:
             try:
-                taken = list(_taken(augmenter, self._batches))
+                batches = list(_keys_and_fingerprints(augmenter, self._batches))
             except BatchError as error:
                 raise UnusableError(f"the pipeline fails: {error}") from error
-            if not taken:
+            if not batches:
                 raise UnusableError("the loader gives no batches")
-            keys, prints = map(list, zip(*taken, strict=True))
             return Reference(
-                self._factory, augmenter.setup.branch, self._batches_per_epoch, keys, prints
+                factory=self._factory,
+                branch=augmenter.setup.branch,
+                batches_per_epoch=self._batches_per_epoch,
+                keys=[key for key, _ in batches],
+                fingerprints=[batch_fingerprint for _, batch_fingerprint in batches],
             )
 
     def notes(self, reference: Reference) -> list[str]:
-        """Return what an augmenter would log of state that its transforms carry from batch to
-        batch.
-        """
+        """Return the warnings about state that the transforms carry from batch to batch."""
         notes: list[str] = []
 
         def log(text: str, level: int = logging.WARNING) -> None:
@@ -114,85 +130,111 @@ class RealRuns:
                 augmenter.setup.source, augmenter.transform, must_pickle=False, keep=augmenter.keep
             )
             producer = Producer(pipeline.pristine, reference.branch, log, looks_at_state=True)
-            # What a batch raises is a row's affair.
+            # A batch that raises is reported by the rows.
             with pipeline.pristine.shared.preserved(), suppress(Exception):
                 for key in reference.keys:
                     producer.make(*key)
         return notes
 
     def rows(self, reference: Reference) -> Iterator[PendingRow[Row]]:
-        """Those that compare with it, in order."""
-        count = len(reference.prints)
-        first, *others = self._methods
-        two = 2 if 2 in self._processes else max(self._processes)
-        kinds = [(number, first) for number in self._processes] + [
-            (two, method) for method in others
-        ]
-        runs = {
-            f"{number} process{'es' if number > 1 else ''}, {method}": partial(
-                self._plain, count, number, method
+        """Yield the rows that are compared with the reference, in order."""
+        for name, run in self._runs(reference).items():
+            yield PendingRow(name, partial(_row, name, reference, run))
+
+    def _runs(self, reference: Reference) -> dict[str, Callable[[], _RunFingerprints]]:
+        """Return the function that runs each row, by the row's name."""
+        count = len(reference.fingerprints)
+        first_method, *other_methods = self._methods
+        few_processes = 2 if 2 in self._processes else max(self._processes)
+        settings = [(processes, first_method) for processes in self._processes]
+        settings += [(few_processes, method) for method in other_methods]
+
+        runs: dict[str, Callable[[], _RunFingerprints]] = {}
+        for processes, method in settings:
+            noun = "processes" if processes > 1 else "process"
+            runs[f"{processes} {noun}, {method}"] = partial(
+                self._run_plainly, count, processes, method
             )
-            for number, method in kinds
-        }
-        runs[RESUMED] = partial(self._resumed, count, two)
+        runs[RESUMED] = partial(self._run_with_resumes, count, few_processes)
         if self._loader_keeps_states:
-            runs[RESUMED_BY_STEPPING] = partial(self._resumed, count, two, by_stepping=True)
-        runs["replayed in another order"] = partial(self._replayed, reference.keys)
+            runs[RESUMED_BY_STEPPING] = partial(
+                self._run_with_resumes, count, few_processes, by_stepping=True
+            )
+        runs["replayed in another order"] = partial(self._replay_shuffled, reference.keys)
         runs["global random state scrambled between batches"] = partial(
-            self._plain, count, 0, first, _scramble
+            self._run_plainly, count, 0, first_method, _scramble
         )
-        for what, run in runs.items():
-            yield PendingRow(what, partial(_row, what, reference, run))
+        return runs
 
-    # --- one row each
+    # --- the rows' runs
 
-    def _plain(
-        self, count: int, processes: int, method: str, before: Callable[[], None] = lambda: None
-    ) -> _Made:
+    def _run_plainly(
+        self,
+        count: int,
+        processes: int,
+        method: str,
+        before_batch: Callable[[], None] = _do_nothing,
+    ) -> _RunFingerprints:
+        """Take `count` batches of one augmenter."""
         with closing(self._augmenter(processes, method)) as augmenter:
-            return list(zip_longest(range(count), _prints(augmenter, count, before)))
+            fingerprints = _fingerprints(augmenter, count, before_batch)
+            return list(zip_longest(range(count), fingerprints))
 
-    def _resumed(self, count: int, processes: int, by_stepping: bool = False) -> _Made:
-        places = random.Random(f"{self._seed}/resume").sample(range(1, count), min(2, count - 1))
-        found: _Made = []
+    def _run_with_resumes(
+        self, count: int, processes: int, by_stepping: bool = False
+    ) -> _RunFingerprints:
+        """Take `count` batches of up to three augmenters, each resumed from the one before.
+
+        Args:
+            count: of batches.
+            processes: of the second augmenter; the others have none.
+            by_stepping: the loader's own states are left out, so that it is stepped forward.
+        """
+        cuts = random.Random(f"{self._seed}/resume").sample(range(1, count), min(2, count - 1))
+        batches: _RunFingerprints = []
         state = None
-        for turn, (begin, end) in enumerate(pairwise([0, *sorted(places), count])):
+        for turn, (start, end) in enumerate(pairwise([0, *sorted(cuts), count])):
             # From none to processes and back: where a stream was left does not matter either.
-            with closing(
-                self._augmenter(processes if turn % 2 else 0, self._methods[0])
-            ) as augmenter:
+            num_workers = processes if turn % 2 else 0
+            with closing(self._augmenter(num_workers, self._methods[0])) as augmenter:
                 if state is not None:
                     augmenter.load_state_dict(state)
-                found += zip_longest(range(begin, end), _prints(augmenter, end - begin))
+                batches += zip_longest(range(start, end), _fingerprints(augmenter, end - start))
+                # Through JSON, as a checkpoint's file may hold it.
                 state = json.loads(json.dumps(augmenter.state_dict()))
                 if by_stepping:
                     state.pop("loader_states", None)
-        return found
+        return batches
 
-    def _replayed(self, keys: list[BatchKey]) -> _Made:
+    def _replay_shuffled(self, keys: list[BatchKey]) -> _RunFingerprints:
+        """Replay the batches in another order; leave out those that the loader does not have."""
         order = list(range(len(keys)))
         random.Random(f"{self._seed}/replay").shuffle(order)
-        found: _Made = []
+        batches: _RunFingerprints = []
         with closing(self._augmenter(0)) as augmenter:
-            for number in order:
+            for index in order:
                 try:
-                    found.append((number, fingerprint(augmenter.replay(*keys[number]))))
+                    batches.append((index, fingerprint(augmenter.replay(*keys[index]))))
                 except ValueError as error:
                     if "there is no step" not in str(error):
                         raise
-        return found
+        return batches
 
-    # --- how
+    # --- an augmenter
 
     def _augmenter(self, processes: int, method: str | None = None) -> DeterministicAugmenter:
-        """A fresh one.
+        """Return a new augmenter of a new pipeline.
+
+        Args:
+            processes: worker processes; 0: this process makes the batches.
+            method: by which they start; None: the system's default.
 
         Raises:
-            CannotTravel: this pipeline cannot be run like that.
+            NotPicklable: this pipeline cannot be run like that.
         """
-        made = call_factory(self._factory, batches_per_epoch=self._batches_per_epoch)
+        pipeline = call_factory(self._factory, batches_per_epoch=self._batches_per_epoch)
         try:
-            return made.augmenter(
+            return pipeline.augmenter(
                 processes,
                 seed=self._seed,
                 batches_per_epoch=self._batches_per_epoch,
@@ -202,47 +244,62 @@ class RealRuns:
             raise NotPicklable(str(error)) from error
 
 
-def _row(what: str, reference: Reference, run: Callable[[], _Made]) -> Row:
-    made = run()
-    different = sorted({number for number, print_ in made if print_ != reference.prints[number]})
-    return Row.of(what, len(dict(made)), [reference.keys[number] for number in different])
+def _row(name: str, reference: Reference, run: Callable[[], _RunFingerprints]) -> Row:
+    """Run a row and compare its batches with the reference's."""
+    batches = run()
+    different: set[int] = set()
+    for index, batch_fingerprint in batches:
+        if batch_fingerprint != reference.fingerprints[index]:
+            different.add(index)
+    num_batches = len(dict(batches))
+    return Row.of(name, num_batches, [reference.keys[index] for index in sorted(different)])
 
 
-def _taken(
-    augmenter: DeterministicAugmenter, count: int, before: Callable[[], None] = lambda: None
+def _keys_and_fingerprints(
+    augmenter: DeterministicAugmenter,
+    count: int,
+    before_batch: Callable[[], None] = _do_nothing,
 ) -> Iterator[tuple[BatchKey, str]]:
-    """The augmenter's position before each of so many batches (a loader may give fewer), and their
-    fingerprints, over the ends of epochs; `before` is called before each.
+    """Yield the position and the fingerprint of batches, over the ends of epochs.
+
+    Args:
+        augmenter: gives the batches.
+        count: of batches; there are fewer if the loader has fewer.
+        before_batch: is called before each batch.
 
     Raises:
-        UnusableError: a batch has none.
+        UnusableError: a batch has no fingerprint.
     """
-    ends = 0
-    while count and ends < 2:  # an epoch's end; two in a row are a loader that gives no more
-        before()
+    num_ends = 0
+    while count > 0 and num_ends < 2:  # two ends in a row: the loader has no more batches
+        before_batch()
         key = BatchKey(augmenter.epoch, augmenter.step)
         try:
             batch = next(augmenter)
         except StopIteration:
-            ends += 1
+            num_ends += 1
             continue
         try:
-            print_ = fingerprint(batch)
+            batch_fingerprint = fingerprint(batch)
         except TypeError as error:
             raise UnusableError(f"a batch holds what cannot be compared: {error}") from error
-        del batch  # its memory goes back before the next one is asked for
-        yield key, print_
-        count, ends = count - 1, 0
+        # A batch that is still held would keep its memory while the next one is made.
+        del batch
+        yield key, batch_fingerprint
+        count -= 1
+        num_ends = 0
 
 
-def _prints(
-    augmenter: DeterministicAugmenter, count: int, before: Callable[[], None] = lambda: None
+def _fingerprints(
+    augmenter: DeterministicAugmenter, count: int, before_batch: Callable[[], None] = _do_nothing
 ) -> list[str]:
-    return [print_ for _, print_ in _taken(augmenter, count, before)]
+    """Return the fingerprints of `_keys_and_fingerprints`."""
+    batches = _keys_and_fingerprints(augmenter, count, before_batch)
+    return [batch_fingerprint for _, batch_fingerprint in batches]
 
 
 def _scramble() -> None:
-    """As a training script might that draws its own numbers."""
+    """Change all global random states, as a training script does that draws its own numbers."""
     random.seed(random.SystemRandom().getrandbits(64))
     np.random.seed(random.SystemRandom().getrandbits(32))
     torch.default_generator.manual_seed(random.SystemRandom().getrandbits(62))

@@ -1,4 +1,4 @@
-"""From a difference to its cause: the line that drew, and the first transform whose output differs."""
+"""From a difference to its cause: the line that drew, and the first transform that differs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from detaug.verification.outputs import first_difference
 from detaug.verification.result import Cause
 from detaug.verification.trials import Interpreters, Outcome, Trial, TrialFailed
 
-#: No more lines than this are tried one by one; every batch that is made alone costs a process.
-_MOST_TRIED, _MOST_ALONE = 24, 4
+#: Lines that are tried one by one, at most.
+_MOST_TRIED = 24
+#: Batches that are made alone, at most: each costs a process.
+_MOST_ALONE = 4
 
-#: What is changed, in the order of the rows: what a row is called, and what a cause says of the
-#: line or the pipeline.
+#: The factors that are changed, in the order of the rows: the row's name, and what a cause says of
+#: the line or the pipeline.
 _FACTORS = {
     "nothing": ("made twice", "gives something else every time, under equal circumstances"),
     "history": ("made twice, after other batches", "depends on which batches were made before"),
@@ -36,8 +38,8 @@ _FACTORS = {
     "clock": (
         "another clock",
         (
-            "lets the batch depend on the clock ({function}): a seed taken from it, or a choice made "
-            "by timing"
+            "lets the batch depend on the clock ({function}): a seed taken from it, or a choice "
+            "made by timing"
         ),
     ),
     "process": (
@@ -47,8 +49,8 @@ _FACTORS = {
     "folders": (
         "folders listed in another order",
         (
-            "lets the batch depend on the order in which a folder lists its files ({function}): sort "
-            "them"
+            "lets the batch depend on the order in which a folder lists its files ({function}): "
+            "sort them"
         ),
     ),
     "global_state": (
@@ -60,116 +62,176 @@ _FACTORS = {
         "depends on hash order (PYTHONHASHSEED), as the order of a set does",
     ),
 }
+#: Factors that can be changed for the calls from one line alone.
 _BY_LINE = ("randomness", "clock", "process", "folders")
 
 
 class Experiment(NamedTuple):
-    """Trials that differ from the first in one thing alone, and the row that says so. For "alone",
-    each makes one batch.
+    """Trials that differ from the first one in one factor alone, and the row for them.
+
+    Attributes:
+        factor: a key of `_FACTORS`.
+        name: the row's.
+        still: the trial in which nothing is changed.
+        changed: those with the factor changed; of "alone", each makes one batch.
     """
 
     factor: str
-    what: str
+    name: str
     still: Trial
     changed: tuple[Trial, ...]
 
     def run(self, interpreters: Interpreters) -> tuple[list[BatchKey], str]:
-        """The batches that differ, and what was raised first where a batch could not be made."""
-        still, *changed = (interpreters.outcome(each) for each in (self.still, *self.changed))
-        different = {key for outcome in changed for key in _differing(still, outcome)}
-        return sorted(different), next(
-            (each.raised for each in (still, *changed) if each.raised), ""
-        )
+        """Run the trials.
+
+        Returns:
+            The batches that differ; and what the first batch raised that could not be made, or "".
+        """
+        still = interpreters.outcome(self.still)
+        changed = [interpreters.outcome(trial) for trial in self.changed]
+        different: set[BatchKey] = set()
+        for outcome in changed:
+            different.update(_differing(still, outcome))
+        for outcome in (still, *changed):
+            if outcome.raised:
+                return sorted(different), outcome.raised
+        return sorted(different), ""
 
 
 def experiments(order: tuple[BatchKey, ...]) -> Iterator[Experiment]:
-    """One for each thing that is changed, of batches in the order in which they are made."""
+    """Yield an experiment for each factor.
+
+    Args:
+        order: the batches, in the order in which they are made.
+    """
+    for factor, (name, _) in _FACTORS.items():
+        if factor == "history":
+            yield Experiment(factor, name, Trial(order), (Trial(order[::-1]),))
+        elif factor == "alone":
+            keys = _keys_made_alone(order)
+            yield Experiment(factor, name, Trial(keys), tuple(Trial((key,)) for key in keys))
+        else:
+            # Two changed clocks: a choice by timing may come out the same by chance.
+            states = (1, 2) if factor == "clock" else (1,)
+            changed = tuple(Trial(order, Conditions(factor, state)) for state in states)
+            yield Experiment(factor, name, Trial(order), changed)
+
+
+def _keys_made_alone(order: tuple[BatchKey, ...]) -> tuple[BatchKey, ...]:
+    """Return the first steps of the first epoch, and the same of two epochs later."""
     epoch = order[0].epoch
     steps = [key.step for key in order if key.epoch == epoch][:_MOST_ALONE]
-    for factor, (what, _) in _FACTORS.items():
-        made = order
-        if factor == "history":
-            changed = [Trial(order[::-1])]
-        elif factor == "alone":
-            made = tuple(BatchKey(each, step) for each in (epoch, epoch + 2) for step in steps)
-            changed = [Trial((key,)) for key in made]
-        else:  # a choice by timing may come out the same by chance
-            numbers = (1, 2) if factor == "clock" else (1,)
-            changed = [Trial(order, Conditions(factor, number)) for number in numbers]
-        yield Experiment(factor, what, Trial(made), tuple(changed))
+    first = [BatchKey(epoch, step) for step in steps]
+    later = [BatchKey(epoch + 2, step) for step in steps]
+    return (*first, *later)
 
 
 def causes_of(
     interpreters: Interpreters, differing: dict[Experiment, list[BatchKey]]
 ) -> tuple[Cause, ...]:
-    """Why batches differ: those of each experiment that differ in it."""
+    """Return why batches differ.
+
+    Args:
+        interpreters: run further trials.
+        differing: the batches that differ in each experiment, at least one.
+    """
     factors = {experiment.factor for experiment in differing}
-    if "nothing" in factors:  # then every other experiment differs as well, and shows nothing
+    if "nothing" in factors:
+        # Then every other experiment differs as well, and shows nothing.
         factors = {"nothing"}
-    elif "history" in factors:  # then what differs alone does so for the same reason
+    elif "history" in factors:
+        # Then batches that are made alone differ for the same reason.
         factors -= {"alone"}
-    found: dict[object, Cause] = {}
+    causes: dict[object, Cause] = {}
     for experiment, (first, *_) in differing.items():
         if experiment.factor not in factors:
             continue
-        try:
-            causes = _causes_in(interpreters, experiment, first)
-        except TrialFailed as error:
-            causes = [Cause(f"the search for the cause ({experiment.what}) was stopped: {error}")]
-        for cause in causes:
-            found.setdefault(cause.site or cause.what, cause)
-    with_line = tuple(cause for cause in found.values() if cause.site)
-    # What no seed governs depends on what was drawn before: history without a line is that same
-    # fault.
-    return with_line if "randomness" in factors and with_line else tuple(found.values())
+        for cause in _causes_or_failure(interpreters, experiment, first):
+            causes.setdefault(cause.site or cause.what, cause)
+    with_line = tuple(cause for cause in causes.values() if cause.site)
+    # Draws that no seed governs also depend on earlier draws. A "history" cause without a line is
+    # then that same fault.
+    if "randomness" in factors and with_line:
+        return with_line
+    return tuple(causes.values())
+
+
+def _causes_or_failure(
+    interpreters: Interpreters, experiment: Experiment, key: BatchKey
+) -> list[Cause]:
+    """Return why the batch differs in the experiment, or that the search failed."""
+    try:
+        return _causes_in(interpreters, experiment, key)
+    except TrialFailed as error:
+        return [Cause(f"the search for the cause ({experiment.name}) was stopped: {error}")]
 
 
 def _causes_in(interpreters: Interpreters, experiment: Experiment, key: BatchKey) -> list[Cause]:
-    """Why that batch differs in the experiment.
+    """Return why the batch differs in the experiment: a cause for each line, else one.
 
     Raises:
         TrialFailed: a batch could not be made again.
     """
     still = _until(experiment.still, key)
-    changed = [_until(each, key) for each in experiment.changed if key in each.order]
-    text = _FACTORS[experiment.factor][1]
-    found: dict[Site, Cause] = {}
-    for each in changed if experiment.factor in _BY_LINE else ():
-        sites = interpreters.outcome(each).sites[experiment.factor]
+    changed = [_until(trial, key) for trial in experiment.changed if key in trial.order]
+    if experiment.factor in _BY_LINE:
+        causes = _causes_by_line(interpreters, experiment.factor, still, changed)
+        if causes:
+            return causes
+    _, text = _FACTORS[experiment.factor]
+    without_function, _, _ = text.partition(" ({")
+    what = f"the pipeline {without_function}"
+    for trial in changed:
+        _, difference = _compared(interpreters, still, trial)
+        if difference:
+            return [Cause(what, None, difference)]
+    return [Cause(what)]
+
+
+def _causes_by_line(
+    interpreters: Interpreters, factor: str, still: Trial, changed: list[Trial]
+) -> list[Cause]:
+    """Return a cause for each line whose calls alone, if changed, change the last batch.
+
+    Raises:
+        TrialFailed: a batch could not be made again.
+    """
+    _, text = _FACTORS[factor]
+    causes: dict[Site, Cause] = {}
+    for trial in changed:
+        sites = interpreters.outcome(trial).sites[factor]
         for site, function in list(sites.items())[:_MOST_TRIED]:
-            alone = each._replace(conditions=each.conditions._replace(only=site))
-            differs, difference = _compared(interpreters, still, alone)
+            conditions = trial.conditions._replace(only=site)
+            of_line = trial._replace(conditions=conditions)
+            differs, difference = _compared(interpreters, still, of_line)
             if differs:
-                found.setdefault(
-                    site, Cause(f"{_code(site)}{text.format(function=function)}", site, difference)
-                )
-    if found:
-        return list(found.values())
-    differences = (_compared(interpreters, still, each)[1] for each in changed)
-    return [
-        Cause(f"the pipeline {text.partition(' ({')[0]}", None, next(filter(None, differences), ""))
-    ]
+                what = f"{_code(site)}{text.format(function=function)}"
+                causes.setdefault(site, Cause(what, site, difference))
+    return list(causes.values())
 
 
 def _until(trial: Trial, key: BatchKey) -> Trial:
-    """The same, of which that batch is the last, and watched."""
-    return trial._replace(order=trial.order[: trial.order.index(key) + 1], watched=True)
+    """Return the trial with that batch as its last one, whose outputs are kept."""
+    end = trial.order.index(key) + 1
+    return trial._replace(order=trial.order[:end], watched=True)
 
 
 def _compared(interpreters: Interpreters, still: Trial, changed: Trial) -> tuple[bool, str]:
-    """Whether the last batch of the trials differs, and where first."""
-    here, there = interpreters.outcome(still), interpreters.outcome(changed)
-    differs = still.order[-1] in _differing(here, there)
-    return differs, first_difference(here.outputs, there.outputs) if differs else ""
+    """Return whether the trials' last batch differs, and where first."""
+    expected = interpreters.outcome(still)
+    actual = interpreters.outcome(changed)
+    if still.order[-1] not in _differing(expected, actual):
+        return False, ""
+    return True, first_difference(expected.outputs, actual.outputs)
 
 
 def _differing(first: Outcome, second: Outcome) -> list[BatchKey]:
     """Return the batches that both outcomes made and that differ."""
-    of_one_alone = first.prints.keys() ^ second.prints.keys()
-    return differing_names(first.prints, second.prints, ignore=of_one_alone)
+    of_one_alone = first.fingerprints.keys() ^ second.fingerprints.keys()
+    return differing_names(first.fingerprints, second.fingerprints, ignore=of_one_alone)
 
 
 def _code(site: Site) -> str:
-    """The line itself, for the sentence to begin with."""
+    """Return the line itself, as the beginning of a sentence."""
     text = linecache.getline(site.file, site.line).strip()
     return f"`{text}` " if text else "this line "

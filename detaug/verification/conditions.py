@@ -1,8 +1,7 @@
-"""The surroundings of a pipeline, held constant or changed: the system's randomness, clock, process
-number and folders.
+"""The environment of a pipeline, held constant or changed: randomness, clock, process id, folders.
 
-Everything is held still in two runs but for one thing: if the batches differ, that thing is what
-they depend on. Where only the calls from one line are changed, it is that line.
+Two runs differ in one factor alone. If the batches differ, they depend on that factor. If only the
+calls from one line are changed, they depend on that line.
 """
 
 from __future__ import annotations
@@ -32,14 +31,18 @@ from detaug.system.interception import (
 )
 from detaug.system.unseeded_draws import PROCESS_NUMBERS, seeding_watched, substitutes
 
-#: What all clocks count from, in seconds.
+#: All clocks count from here, in seconds.
 _START = 1_700_000_000.0
 _CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
 
 
 class Conditions(NamedTuple):
-    """What surrounds a pipeline: everything is held still, but for one thing at most ("randomness",
-    "clock" ...), which is in another state, for all calls or those from one line alone.
+    """The states of all factors, of which at most one is changed.
+
+    Attributes:
+        changed: the changed factor ("randomness", "clock" ...), or "".
+        number: its state; all other factors have state 0.
+        only: the line whose calls alone are changed; None: all calls are.
     """
 
     changed: str = ""
@@ -47,59 +50,80 @@ class Conditions(NamedTuple):
     only: Site | None = None
 
     def state_of(self, factor: str, site: Site | None = None) -> int:
-        """The state of a thing for a line; 0 is the still one."""
-        return self.number if factor == self.changed and self.only in (None, site) else 0
+        """Return the factor's state for calls from a line; 0: it is held still."""
+        if factor != self.changed:
+            return 0
+        if self.only is not None and self.only != site:
+            return 0
+        return self.number
 
 
 class ControlledEnvironment:
-    """Functions that answer the pipeline's code as the conditions say, and note which lines asked,
-    by which function.
+    """Replaces functions by those that answer the pipeline's code as the conditions say.
+
+    Attributes:
+        sites: the lines that asked, by factor, each with the name of the first function it called.
     """
 
     def __init__(self, conditions: Conditions) -> None:
         self.sites: dict[str, dict[Site, str]] = {
-            each: {} for each in ("randomness", "clock", "process", "folders")
+            "randomness": {},
+            "clock": {},
+            "process": {},
+            "folders": {},
         }
         self._conditions = conditions
         self.begin_batch()
 
     def begin_batch(self) -> None:
-        """Each batch gets the same clock and the same random bytes at any place in the order of
-        batches.
-        """
-        self._drawn = 0
-        # By thread: another one of the program's, which reads a clock just now, must not move the
+        """Restart the clock and the random bytes: a batch's must not depend on earlier batches."""
+        self._num_draws = 0
+        # By thread: a clock that another thread of the program reads just now must not move the
         # pipeline's.
-        self._clocks_read: Counter[int] = Counter()
+        self._clock_reads: Counter[int] = Counter()
 
     @contextmanager
     def around(self) -> Iterator[None]:
-        """Inside, the pipeline's code meets them; the standard library and detaug do not."""
-        found = {**substitutes(self._asked), **self._replacements()}
-        with Substitution(found).made(), seeding_watched(self._asked):
-            # Last: what is above may draw.
-            reseed_global_rngs(
-                np.random.SeedSequence([0x7E57, self._conditions.state_of("global_state")])
-            )
+        """Replace the functions for the pipeline's code, inside the block.
+
+        The standard library and detaug itself meet the real ones.
+        """
+        replacements = {**substitutes(self._random_bytes), **self._replacements()}
+        with Substitution(replacements).made(), seeding_watched(self._random_bytes):
+            # After the substitution, which may draw.
+            state = self._conditions.state_of("global_state")
+            reseed_global_rngs(np.random.SeedSequence([0x7E57, state]))
             yield
 
     def _replacements(self) -> dict[Any, Any]:
-        folder = partial(self._answering, os, factor="folders", caller=first_outside_library)
-        found = {
-            os.listdir: folder("listdir", answer=partial(_in_order, os.listdir)),
-            os.scandir: folder("scandir", answer=partial(_Entries, os.scandir)),
+        """Return the replacement of each function but the random ones."""
+        replacements = {
+            os.listdir: self._answering(
+                os,
+                "listdir",
+                "folders",
+                partial(_in_order, os.listdir),
+                caller=first_outside_library,
+            ),
+            os.scandir: self._answering(
+                os,
+                "scandir",
+                "folders",
+                partial(_Entries, os.scandir),
+                caller=first_outside_library,
+            ),
         }
         for module, name in PROCESS_NUMBERS:
             if hasattr(module, name):
-                found[getattr(module, name)] = self._answering(
-                    module, name, "process", _process_number
-                )
+                function = getattr(module, name)
+                replacements[function] = self._answering(module, name, "process", _process_id)
         for name in _CLOCKS:
-            found[getattr(time, name)] = self._answering(time, name, "clock", self._clock)
-            found[getattr(time, f"{name}_ns")] = self._answering(
-                time, f"{name}_ns", "clock", lambda state: int(1e9 * self._clock(state))
-            )
-        return found
+            name_ns = f"{name}_ns"
+            clock = getattr(time, name)
+            clock_ns = getattr(time, name_ns)
+            replacements[clock] = self._answering(time, name, "clock", self._clock)
+            replacements[clock_ns] = self._answering(time, name_ns, "clock", self._clock_ns)
+        return replacements
 
     def _answering(
         self,
@@ -109,8 +133,13 @@ class ControlledEnvironment:
         answer: Callable[..., Any],
         caller: Callable[[FrameType], Site | None] = direct_caller,
     ) -> Callable[..., Any]:
-        """A function in the place of the module's, which gives the pipeline's code ``answer(state,
-        *arguments)``.
+        """Return a function to replace the module's.
+
+        Args:
+            module, name: of the function that is replaced; all others than the pipeline call it.
+            factor: of `Conditions` to which it belongs.
+            answer: called with the factor's state and the arguments of the pipeline's call.
+            caller: returns the pipeline's line that calls; None if it is not the pipeline.
         """
         real = getattr(module, name)
 
@@ -118,52 +147,62 @@ class ControlledEnvironment:
             site = caller(sys._getframe(1))
             if site is None:
                 return real(*arguments, **options)
-            return answer(
-                self._noted(factor, site, f"{module.__name__}.{name}"), *arguments, **options
-            )
+            state = self._record(factor, site, f"{module.__name__}.{name}")
+            return answer(state, *arguments, **options)
 
         return function
 
-    def _noted(self, factor: str, site: Site, function: str) -> int:
-        """The state of that thing for this line."""
+    def _record(self, factor: str, site: Site, function: str) -> int:
+        """Record a line's call, and return the factor's state for it."""
         self.sites[factor].setdefault(site, function)
         return self._conditions.state_of(factor, site)
 
-    def _asked(self, function: str, size: int, frame: FrameType) -> bytes | None:
+    def _random_bytes(self, function: str, size: int, frame: FrameType) -> bytes | None:
+        """Return `size` bytes for the pipeline's code; None for all others: the system's."""
         site = caller_of_randomness(frame)
         if site is None:
             return None
-        number = self._noted("randomness", site, function)
-        self._drawn += 1
-        return hashlib.shake_128(f"{number}/{self._drawn}".encode()).digest(size)
+        state = self._record("randomness", site, function)
+        self._num_draws += 1
+        return hashlib.shake_128(f"{state}/{self._num_draws}".encode()).digest(size)
 
     def _clock(self, state: int) -> float:
-        # Another time for one line does not change the others'.
+        """Return the time in seconds: in state 0 each read is a millisecond after the last one."""
+        # Reads of all lines are counted: another time for one line does not change the others'.
         thread = threading.get_ident()
-        self._clocks_read[thread] += 1
-        num_read = self._clocks_read[thread]
-        if not state:
-            return _START + 1e-3 * num_read
-        # From no time to twenty seconds later: whichever of two things is timed may be the quicker
-        # one.
-        return (
-            _START + 1e6 * state + 10 * (num_read + random.Random(f"{state}/{num_read}").random())
-        )
+        self._clock_reads[thread] += 1
+        num_reads = self._clock_reads[thread]
+        if state == 0:
+            return _START + 1e-3 * num_reads
+        # Reads are up to twenty seconds apart: of two things that are timed either may be quicker.
+        jitter = random.Random(f"{state}/{num_reads}").random()
+        return _START + 1e6 * state + 10 * (num_reads + jitter)
+
+    def _clock_ns(self, state: int) -> int:
+        """Return the time in nanoseconds."""
+        return int(1e9 * self._clock(state))
 
 
-def _process_number(state: int, *_: Any) -> int:
+def _process_id(state: int, *_: Any) -> int:
+    """Return the process id of a state."""
     return 4_000 + 917 * state
 
 
+def _name_of_entry(entry: Any) -> Any:
+    """Return the name of what `os.scandir` or `os.listdir` lists."""
+    return getattr(entry, "name", entry)
+
+
 def _in_order(real: Callable[..., Any], state: int, *arguments: Any, **options: Any) -> list[Any]:
-    entries = sorted(real(*arguments, **options), key=lambda entry: getattr(entry, "name", entry))
-    if state:
+    """Return a folder's entries: by name in state 0, else shuffled."""
+    entries = sorted(real(*arguments, **options), key=_name_of_entry)
+    if state != 0:
         random.Random(state).shuffle(entries)
     return entries
 
 
 class _Entries(ExitStack):
-    """What `os.scandir` returns: an iterator that can be closed."""
+    """The result of `os.scandir`: an iterator that can be closed."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__()

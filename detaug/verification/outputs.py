@@ -1,6 +1,4 @@
-"""What each transform of a pipeline returned, to see which is the first that differs, and by how
-much.
-"""
+"""The outputs of a pipeline's transforms, to find the first that differs, and by how much."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ from detaug.objects.differences import differences
 from detaug.objects.fingerprints import fingerprint_or_none
 from detaug.objects.walking import leaves
 
-#: The name of what returned something (a transform's class), and what: by their path in the batch
-#: arrays as copies, of anything else digests.
+#: The name of a stage (a transform's class), and its output: copies of arrays and digests of
+#: anything else, by their path in the batch.
 Output = tuple[str, dict[str, Any]]
 
 
@@ -24,32 +22,43 @@ def output_of(name: str, value: Any) -> Output:
 
 
 def _kept(value: Any) -> Any:
-    if (
-        isinstance(value, torch.Tensor)
-        and value.device.type == "cpu"
-        and value.layout == torch.strided
-    ):
-        detached = value.detach()
-        value = (
-            (detached.float() if value.dtype == torch.bfloat16 else detached).resolve_neg().numpy()
-        )
+    """Return a copy of an array, tensor or number, or a digest of anything else."""
+    if _is_dense_on_cpu(value):
+        value = _array_of(value)
     elif isinstance(value, (bool, int, float, np.generic)):
         value = np.asarray(value)
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return np.array(value)
-    # Of an object of the user's own the batch shows nothing but its class.
+    # A batch shows only the class of an object that has no fingerprint.
     return fingerprint_or_none(value) or type(value).__qualname__
 
 
+def _is_dense_on_cpu(value: Any) -> bool:
+    """Return whether a value is a tensor that NumPy can view."""
+    if not isinstance(value, torch.Tensor):
+        return False
+    return value.device.type == "cpu" and value.layout == torch.strided
+
+
+def _array_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """Return a dense tensor as an array."""
+    detached = tensor.detach()
+    if tensor.dtype == torch.bfloat16:
+        # NumPy has no bfloat16; float32 holds all its values.
+        detached = detached.float()
+    return detached.resolve_neg().numpy()
+
+
 def first_difference(first: list[Output], second: list[Output]) -> str:
-    """The first transform whose outputs differ in two runs of one batch, and how; "" where all are
-    equal.
+    """Return the first transform whose outputs differ in two runs of one batch, and how.
+
+    It is "" if all are equal.
     """
-    for (name, here), (other, there) in zip(first, second, strict=False):
-        if name != other:
+    for (name, expected), (other_name, actual) in zip(first, second, strict=False):
+        if name != other_name:
             return f"{name}: the order of transforms differs"
-        for key, value, other_value in differences(here, there, compared_by=_comparable):
-            return f"{name}: {key or 'the batch'} differs{_difference(value, other_value)}"
+        for path, value, other_value in differences(expected, actual, compared_by=_comparable):
+            return f"{name}: {path or 'the batch'} differs{_difference(value, other_value)}"
     return ""
 
 
@@ -60,21 +69,22 @@ def _comparable(value: Any) -> Any:
     return value
 
 
-def _difference(here: Any, there: Any) -> str:
+def _difference(expected: Any, actual: Any) -> str:
     """Return how two different outputs differ, in words."""
-    if not isinstance(here, np.ndarray) or not isinstance(there, np.ndarray):
+    if not isinstance(expected, np.ndarray) or not isinstance(actual, np.ndarray):
         return " altogether"
-    if here.dtype != there.dtype or here.shape != there.shape:
+    if expected.dtype != actual.dtype or expected.shape != actual.shape:
         return " in shape or type"
-    unequal = (_bytes(here) != _bytes(there)).any(axis=1)
-    by = ""
-    if here.dtype.kind in "fiub":
-        with np.errstate(all="ignore"):
-            largest = float(np.nanmax(np.abs(here.astype(np.float64) - there.astype(np.float64))))
-        by = f", by at most {largest:.3g}"
-    return f" in {unequal.sum()} of {here.size} elements{by}"
+    unequal = (_bytes(expected) != _bytes(actual)).any(axis=1)
+    text = f" in {unequal.sum()} of {expected.size} elements"
+    if expected.dtype.kind not in "fiub":
+        return text
+    with np.errstate(all="ignore"):
+        distances = np.abs(expected.astype(np.float64) - actual.astype(np.float64))
+        largest = float(np.nanmax(distances))
+    return f"{text}, by at most {largest:.3g}"
 
 
 def _bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A row for every element, so that a NaN equals itself."""
+    """Return an array of shape (elements, bytes): by its bytes a NaN equals itself."""
     return np.ascontiguousarray(array).reshape(-1, 1).view(np.uint8)

@@ -1,4 +1,4 @@
-"""Make some batches of a recorded run again, and compare them with its ledger."""
+"""Replay some batches of a recorded run, and compare them with its ledger."""
 
 from __future__ import annotations
 
@@ -26,20 +26,30 @@ from detaug.training.machine import environment
 from detaug.verification.factories import Factory, call_factory
 from detaug.versions import NUMERICS, SEED_SCHEME
 
-#: Batches that are made again, unless told otherwise.
+#: Batches that are replayed by default.
 DEFAULT_BATCHES = 20
+#: Versions on which all batches depend: key of the header, name for people, this detaug's.
+_VERSIONS = (
+    ("numerics", "numerics version", NUMERICS),
+    ("seed_scheme", "seed scheme", SEED_SCHEME),
+)
 #: The modules before a class's name.
 _MODULES = re.compile(r"(?:[A-Za-z_]\w*\.)+")
-#: Batches that a report names; of more it says how many.
+#: Batches that a report names; the others are counted.
 _MOST_NAMED = 8
 
 
 class CannotReplay(UnusableError):
-    """Batches of the ledger cannot be made here; the message says why."""
+    """Batches of the ledger cannot be replayed here; the message says why."""
 
 
 class DifferentBatch(NamedTuple):
-    """A batch that is not what the ledger has: in which of its keys, none where only the whole is."""
+    """A batch that differs from the ledger's.
+
+    Attributes:
+        epoch, step: of the batch.
+        keys: that differ; none if only the batch's own fingerprint does.
+    """
 
     epoch: int
     step: int
@@ -48,7 +58,8 @@ class DifferentBatch(NamedTuple):
     @property
     def text(self) -> str:
         """The sentence that names it."""
-        return f"epoch {self.epoch}, step {self.step} differs in {listed(self.keys) or 'the whole'}"
+        parts = listed(self.keys) or "the whole"
+        return f"epoch {self.epoch}, step {self.step} differs in {parts}"
 
 
 @dataclass(frozen=True)
@@ -57,12 +68,12 @@ class ReplayResult:
 
     Attributes:
         ledger: the file's name.
-        batches, epochs, digest: what the whole ledger adds up to.
-        compared: how many batches were made again.
+        batches, epochs, digest: of the whole ledger.
+        compared: number of batches that were replayed.
         left_out: keys that the ledger has no fingerprints of.
         different: the batches that differ, in the order of their steps.
-        header: declared parameters, versions and whatever else differs between the ledger's run and
-            here, the most likely cause first.
+        header: declared parameters, versions and all else that differs between the ledger's run and
+            this one, the most likely cause first.
     """
 
     ledger: str
@@ -104,8 +115,8 @@ class ReplayResult:
         if not self.header:
             yield Text(
                 "parameters and versions are the same: data or code behind the same names changed, "
-                "or the pipeline is not "
-                "deterministic (detaug verify without --against finds the line)"
+                "or the pipeline is not deterministic (detaug verify without --against finds the "
+                "line)"
             )
             return
         yield Text("the ledger's run and this one differ in (the most likely cause first):")
@@ -115,30 +126,32 @@ class ReplayResult:
 def verify_against(
     factory: Factory, ledger: Path, batches: int = DEFAULT_BATCHES, progress: Progress | None = None
 ) -> ReplayResult:
-    """Make some of a ledger's batches again, with its seed, and compare their fingerprints.
+    """Replay some of a ledger's batches, with its seed, and compare their fingerprints.
 
     Args:
         factory: makes the pipeline, as for `detaug.verify`.
         ledger: the file that a run has written.
-        batches: how many are made again: evenly spaced over the run, the first and the last
+        batches: number of batches to replay, evenly spaced over the run, the first and the last
             included; all of a run that has fewer.
+        progress: is updated; None: is shown nowhere.
 
     Raises:
-        CannotReplay: the batches cannot be made here.
+        CannotReplay: the batches cannot be replayed here.
         UnusableError: the factory gives no pipeline; the file is no ledger, or damaged.
         OSError: the file cannot be read.
     """
-    progress = progress or Progress()
+    if progress is None:
+        progress = Progress()
     progress.update(f"reading {ledger.name}")
     header = read_header(ledger)
     _check_versions(header)
-    course = LedgerSummary(ledger).course
-    if not course.batches:
+    totals = LedgerSummary(ledger).course
+    if totals.batches == 0:
         raise CannotReplay(f"{ledger} has no batch")
     augmenter = _augmenter_of(factory, header)
     left_out = tuple(header.get("left_out", ()))
 
-    indices = spread(course.batches, batches)
+    indices = spread(totals.batches, batches)
     progress.update("making batches again", 0, len(indices))
     replayer = augmenter.setup.replayer
     different: list[DifferentBatch] = []
@@ -146,62 +159,63 @@ def verify_against(
         key = BatchKey(record["epoch"], record["step"])
         whole, keys = prints_of(_make(replayer, key), left_out)
         if whole != record["whole"] or keys != record["keys"]:
-            different.append(DifferentBatch(*key, tuple(differing_names(record["keys"], keys))))
+            differing_keys = tuple(differing_names(record["keys"], keys))
+            different.append(DifferentBatch(key.epoch, key.step, differing_keys))
         progress.advance()
     return ReplayResult(
         ledger=ledger.name,
-        batches=course.batches,
-        epochs=course.epochs,
-        digest=course.digest,
+        batches=totals.batches,
+        epochs=totals.epochs,
+        digest=totals.digest,
         compared=len(indices),
         left_out=left_out,
         different=tuple(different),
-        header=tuple(header_differences(header, _header_here(header, augmenter))),
+        header=tuple(header_differences(header, _current_header(header, augmenter))),
     )
 
 
-def spread(total: int, number: int) -> list[int]:
-    """Return `number` indices below `total`, evenly spaced from the first to the last.
+def spread(total: int, count: int) -> list[int]:
+    """Return `count` indices below `total`, evenly spaced from the first to the last.
 
-    All of them where there are no more; the first alone for one.
+    These are all indices if `total` is no larger; and the first one alone if `count` is 1.
     """
-    if number >= total:
+    if count >= total:
         return list(range(total))
-    if number == 1:
+    if count == 1:
         return [0]
-    return [index * (total - 1) // (number - 1) for index in range(number)]
+    return [index * (total - 1) // (count - 1) for index in range(count)]
 
 
 def _batches_at(ledger: Path, indices: list[int]) -> Iterator[Record]:
-    """Yield the batches of a ledger with these indices, which are in ascending order."""
-    wanted = frozenset(indices)
+    """Yield the batches of a ledger with these indices, in the file's order."""
+    selected = frozenset(indices)
     index = 0
     for line in records(ledger):
         if line.record["kind"] != "batch":
             continue
-        if index in wanted:
+        if index in selected:
             yield line.record
         index += 1
 
 
 def _check_versions(header: Record) -> None:
     """Raise `CannotReplay` where this version of detaug makes other bytes."""
-    for name, text, current in (
-        ("numerics", "numerics version", NUMERICS),
-        ("seed_scheme", "seed scheme", SEED_SCHEME),
-    ):
+    for name, text, current in _VERSIONS:
         if header[name] != current:
             raise CannotReplay(
                 f"{text}: the ledger has {header[name]!r}, this detaug has {current}, which makes "
-                "other batches. Install the "
-                f"detaug that wrote it ({header['detaug']})"
+                f"other batches. Install the detaug that wrote it ({header['detaug']})"
             )
 
 
 def _augmenter_of(factory: Factory, header: Record) -> DeterministicAugmenter:
     """Return an augmenter with the ledger's seed, which is not started.
 
-    Where the factory gives no augmenter, all other arguments are the ledger's as well.
+    If the factory returns no augmenter, all other arguments are the ledger's as well.
+
+    Raises:
+        CannotReplay: the header's arguments make no augmenter.
+        UnusableError: the factory gives no pipeline.
     """
     pipeline = call_factory(factory, header.get("stateless"), header["batches_per_epoch"])
     keep = pipeline.keep
@@ -238,7 +252,7 @@ def _make(replayer: Replayer, key: BatchKey) -> Any:
         ) from error
 
 
-def _header_here(header: Record, augmenter: DeterministicAugmenter) -> Record:
+def _current_header(header: Record, augmenter: DeterministicAugmenter) -> Record:
     """Return the ledger's header as this pipeline on this machine would have written it."""
     declared = portable(augmenter.setup.declared)
     if len(declared) == len(header["declared"]):

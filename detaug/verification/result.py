@@ -1,9 +1,8 @@
-"""The result of `detaug.verify`: a verdict for each row, the causes of differences, and all of it
-for people and as JSON.
-"""
+"""The result of `detaug.verify`: rows with verdicts and causes, as text and as JSON."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,14 +18,14 @@ from detaug.verification.rows import DIFFERENT, EQUAL, FAILED, NOT_RUN, table
 
 @dataclass(frozen=True)
 class Row(reports.Row):
-    """One circumstance under which the batches were made again.
+    """The batches under one circumstance.
 
     Attributes:
         what: the circumstance.
         verdict: "equal", "different", "not run" (of a start method, or another interpreter, to
             which the pipeline cannot be sent), or "failed" (it could not be measured).
-        batches: how many were compared.
-        detail: how many of them differed, and the first that did; or why there is no verdict.
+        batches: number of batches that were compared.
+        detail: the number of them that differed, and the first one; or why there is no verdict.
     """
 
     batches: int = 0
@@ -34,28 +33,35 @@ class Row(reports.Row):
 
     @classmethod
     def of(cls, what: str, batches: int, different: Sequence[BatchKey]) -> Row:
-        """A row of which these batches differ, in order."""
+        """Return a compared row.
+
+        Args:
+            what: the circumstance.
+            batches: number of batches that were compared.
+            different: those that differ, in order.
+        """
         if not different:
             return cls(what, EQUAL, batches=batches)
-        detail = (
-            f"{len(different)} of {batches}, first epoch {different[0].epoch}, step "
-            f"{different[0].step}"
-        )
+        first = different[0]
+        detail = f"{len(different)} of {batches}, first epoch {first.epoch}, step {first.step}"
         return cls(what, DIFFERENT, batches=batches, detail=detail)
 
-    def told(self) -> Text:
-        text = super().told()
-        return text.append(f" ({self.detail})", "dim") if self.detail else text
+    def verdict_text(self) -> Text:
+        """Return the verdict in its colour, followed by the detail."""
+        text = super().verdict_text()
+        if self.detail:
+            text.append(f" ({self.detail})", "dim")
+        return text
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Why batches differ.
+    """A reason why batches differ.
 
     Attributes:
         what: a sentence, without the line.
-        site: the line; None where it could not be found.
-        difference: the first transform whose output differs, and by how much; "" where none does.
+        site: the line; None if it could not be found.
+        difference: the first transform whose output differs, and by how much; "" if none does.
     """
 
     what: str
@@ -66,21 +72,22 @@ class Cause:
         return f"{self.site}: {self.what}" if self.site else self.what
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as what JSON can hold."""
+        """Return the cause as a JSON-able dict."""
         site = self.site._asdict() if self.site else {"file": None, "line": None}
         return {"what": self.what, **site, "difference": self.difference}
 
 
 @dataclass(frozen=True)
 class Result(reports.Report[Row]):
-    """What `detaug.verify` found.
+    """The result of `detaug.verify`.
 
     Attributes:
         rows: a verdict for each circumstance.
         causes: of the differences.
         notes: further findings.
-        batches, seed: as asked for.
-        seconds: how long it took.
+        batches: number of the reference's batches.
+        seed: of all rows.
+        seconds: that it took.
     """
 
     rows: tuple[Row, ...]
@@ -92,38 +99,50 @@ class Result(reports.Report[Row]):
 
     @property
     def cause(self) -> Cause | None:
-        """The first cause of a difference, if there is one."""
-        return self.causes[0] if self.causes else None
+        """The first cause of a difference; None if there is none."""
+        if not self.causes:
+            return None
+        return self.causes[0]
 
     def as_json(self) -> dict[str, Any]:
-        rows, causes = ([each.as_json() for each in part] for part in (self.rows, self.causes))
+        """Return all of it as a JSON-able dict."""
+        rows = [row.as_json() for row in self.rows]
+        causes = [cause.as_json() for cause in self.causes]
         return {**vars(self), "ok": self.ok, "rows": rows, "causes": causes}
 
     def shown(self) -> list[RenderableType]:
+        """Return the table, the causes, the notes and the verdict."""
         lines: list[RenderableType] = []
         for cause in self.causes:
-            lines += [Text(), Text.assemble(("cause: ", "bold red"), str(cause))]
-            lines += [Text(f"  first differs in {cause.difference}")] if cause.difference else []
+            lines.append(Text())
+            lines.append(Text.assemble(("cause: ", "bold red"), str(cause)))
+            if cause.difference:
+                lines.append(Text(f"  first differs in {cause.difference}"))
         notes = [Text(f"note: {note}", "dim") for note in self.notes]
-        batches = ("batches", lambda row: str(row.batches), True)
+        batches = ("batches", _batches_cell, True)
         rows = table("the same batches again", self.rows, batches)
         return [rows, *lines, Text(), *notes, self._verdict()]
 
     def _verdict(self) -> Text:
-        left_out, differing, failed = (
-            sum(row.verdict == verdict for row in self.rows)
-            for verdict in (NOT_RUN, DIFFERENT, FAILED)
-        )
-        if differing:
-            what = Text(f"different: {differing} of {len(self.rows)} rows differ", "bold red")
-        elif failed:
-            what = Text(
-                f"not known: {failed} of {len(self.rows)} rows could not be measured", "bold red"
-            )
-        elif left_out:
-            what = Text(f"equal in all rows but {left_out} that could not be run", "bold yellow")
+        """Return the last line: the verdict of all rows together."""
+        verdicts = Counter(row.verdict for row in self.rows)
+        num_rows = len(self.rows)
+        if verdicts[DIFFERENT]:
+            text = f"different: {verdicts[DIFFERENT]} of {num_rows} rows differ"
+            style = "bold red"
+        elif verdicts[FAILED]:
+            text = f"not known: {verdicts[FAILED]} of {num_rows} rows could not be measured"
+            style = "bold red"
+        elif verdicts[NOT_RUN]:
+            text = f"equal in all rows but {verdicts[NOT_RUN]} that could not be run"
+            style = "bold yellow"
         else:
-            what = Text("equal: the same bytes in the same order in every row", "bold green")
-        return what.append(
-            f" ({self.batches} batches a row, seed {self.seed}, {self.seconds:.0f} s)", "dim"
-        )
+            text = "equal: the same bytes in the same order in every row"
+            style = "bold green"
+        settings = f" ({self.batches} batches a row, seed {self.seed}, {self.seconds:.0f} s)"
+        return Text(text, style).append(settings, "dim")
+
+
+def _batches_cell(row: Row) -> str:
+    """Return the cell of the column "batches"."""
+    return str(row.batches)

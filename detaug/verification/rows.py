@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -54,7 +54,7 @@ class Row:
         """False if it is a failure of what is verified."""
         return self.verdict not in (DIFFERENT, FAILED)
 
-    def told(self) -> Text:
+    def verdict_text(self) -> Text:
         """Return the verdict in its colour."""
         return Text(self.verdict, _STYLES.get(self.verdict, "yellow"))
 
@@ -118,7 +118,7 @@ class _Collector(logging.Handler):
 
 
 def run_rows(planned: Iterable[PendingRow[R]], bar: Progress) -> Iterator[R]:
-    """Run one row after another, each when it is asked for.
+    """Run one row after another, each when the caller takes it.
 
     Args:
         planned: the rows; their sizes are added to the work of `bar`.
@@ -177,7 +177,7 @@ class Report(Generic[R]):
     def __str__(self) -> str:
         """Return the text without colours; its table is at most 120 columns wide."""
         file = io.StringIO()
-        # A notebook's kernel sets FORCE_COLOR, and rich would draw beside the file.
+        # A notebook's kernel sets FORCE_COLOR, and rich would also draw outside the file.
         console = Console(
             file=file,
             width=120,
@@ -205,10 +205,11 @@ def table(title: str, rows: Sequence[R], *columns: Column[R]) -> Table:
     # On a narrow terminal lines break between words only.
     result.add_column(title, overflow="fold", min_width=max(map(len, words), default=0))
     for name, _, is_number in columns:
-        result.add_column(name, justify="right" if is_number else "left", no_wrap=True)
+        alignment: Literal["left", "right"] = "right" if is_number else "left"
+        result.add_column(name, justify=alignment, no_wrap=True)
     result.add_column("verdict")
     result.add_column("seconds", justify="right", no_wrap=True)
     for row in rows:
         cells = [cell(row) for _, cell, _ in columns]
-        result.add_row(row.what, *cells, row.told(), f"{row.seconds:.1f}")
+        result.add_row(row.what, *cells, row.verdict_text(), f"{row.seconds:.1f}")
     return result

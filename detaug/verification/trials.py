@@ -1,5 +1,6 @@
-"""Batches made under given conditions, each trial in a process of its own: a fork of an interpreter
-in which nothing has run.
+"""Batches made under given conditions.
+
+Each trial has a process of its own: a fork of an interpreter in which nothing has run.
 """
 
 from __future__ import annotations
@@ -35,8 +36,13 @@ from detaug.verification.outputs import Output, output_of
 
 
 class Trial(NamedTuple):
-    """Batches to be made in this order, and what surrounds the pipeline (where "hash" is changed,
-    the interpreter has another PYTHONHASHSEED); `watched`: the last one's outputs are kept.
+    """Batches to be made under some conditions.
+
+    Attributes:
+        order: the batches, in the order in which they are made.
+        conditions: of the pipeline; for the factor "hash" the interpreter has another
+            PYTHONHASHSEED.
+        watched: the outputs of the last batch's stages are kept.
     """
 
     order: tuple[BatchKey, ...]
@@ -45,139 +51,177 @@ class Trial(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a trial gave: fingerprints of batches that could be made, which lines asked for random
-    numbers, the clock ..., what was watched, and what the first batch raised that could not be
-    made.
+    """The result of a trial.
+
+    Attributes:
+        fingerprints: of the batches that could be made.
+        sites: the lines that asked for random numbers, the clock ..., by factor.
+        outputs: of the stages of the batch that was watched.
+        raised: by the first batch that could not be made; "" if all could.
     """
 
-    prints: dict[BatchKey, str]
+    fingerprints: dict[BatchKey, str]
     sites: dict[str, dict[Site, str]]
     outputs: list[Output]
     raised: str = ""
 
 
 class TrialFailed(UnusableError):
-    """It could not be made: that says nothing of the pipeline's batches."""
+    """A trial could not be run, which says nothing of the pipeline's batches."""
 
 
 def perform(reference: Reference, trial: Trial) -> Outcome:
     """Run one trial in this process, whose random state and modules it changes."""
-    surroundings = ControlledEnvironment(trial.conditions)
-    prints: dict[BatchKey, str] = {}
+    environment = ControlledEnvironment(trial.conditions)
+    fingerprints: dict[BatchKey, str] = {}
+    outputs: list[Output] = []
     raised = ""
-    with one_thread(), surroundings.around():
-        made = call_factory(reference.factory, batches_per_epoch=reference.batches_per_epoch)
-        pipeline = Pipeline(made.source, made.transform, must_pickle=False, keep=made.keep)
-        warm_up(made.transform, made.source.loader)
+    with one_thread(), environment.around():
+        parts = call_factory(reference.factory, batches_per_epoch=reference.batches_per_epoch)
+        pipeline = Pipeline(parts.source, parts.transform, must_pickle=False, keep=parts.keep)
+        warm_up(parts.transform, parts.source.loader)
         producer = Producer(pipeline.pristine, reference.branch, log_nothing)
-        outputs: list[Output] = []
-        for number, key in enumerate(trial.order, 1):
-            surroundings.begin_batch()
+        for index, key in enumerate(trial.order, 1):
+            environment.begin_batch()
             try:
-                if trial.watched and number == len(trial.order):
-                    prints[key] = _watched(producer, key, outputs)
+                if trial.watched and index == len(trial.order):
+                    fingerprints[key] = _watched(producer, key, outputs)
                 else:
-                    prints[key] = fingerprint(producer.make(key.epoch, key.step))
+                    fingerprints[key] = fingerprint(producer.make(key.epoch, key.step))
             except StreamEnded:
-                prints[key] = "the stream ended before it"
+                fingerprints[key] = "the stream ended before it"
             except Exception as error:
-                raised = raised or _told(error)
-    return Outcome(prints, surroundings.sites, outputs, raised)
+                if not raised:
+                    raised = _sentence(error)
+    return Outcome(fingerprints, environment.sites, outputs, raised)
 
 
 def _watched(producer: Producer, key: BatchKey, outputs: list[Output]) -> str:
-    """The batch's fingerprint; what the loader and each transform returned are added to `outputs`."""
+    """Return a batch's fingerprint, and add the output of each of its stages to `outputs`."""
 
-    def note(name: str, value: Any) -> None:
+    def keep_output(name: str, value: Any) -> None:
         outputs.append(output_of(name, value))
 
-    with observe_stages(note):
-        batch = producer.make(key.epoch, key.step, watch=partial(note, "the loader"))
-    note("the batch", batch)
+    with observe_stages(keep_output):
+        batch = producer.make(key.epoch, key.step, watch=partial(keep_output, "the loader"))
+    keep_output("the batch", batch)
     return fingerprint(batch)
 
 
 class Interpreters:
-    """Runs trials, each once, in interpreters that start when they are needed."""
+    """Runs trials, each once, in interpreters that start when they are needed.
+
+    Attributes:
+        outcome: returns the outcome of a trial; see `_outcome`.
+    """
 
     def __init__(self, reference: Reference) -> None:
         self._reference = reference
+        #: Process and connection, by PYTHONHASHSEED.
         self._running: dict[int, tuple[Any, Connection]] = {}
         self.outcome = cache(self._outcome)
 
     def _outcome(self, trial: Trial) -> Outcome:
-        """What a trial gives.
+        """Run a trial.
 
         Raises:
-            CannotTravel: the factory cannot be sent to another interpreter.
+            NotPicklable: the factory cannot be sent to another interpreter.
             TrialFailed: the interpreter did not start, or the pipeline raised there.
         """
-        seed = 1 + trial.conditions.state_of("hash")
+        hash_seed = 1 + trial.conditions.state_of("hash")
         payload = None
-        if seed not in self._running:
-            payload = io.BytesIO()
-            try:
-                _Pickler(payload).dump(self._reference)
-            except Exception as error:
-                raise NotPicklable(
-                    f"the factory cannot be pickled for another interpreter: {error}"
-                ) from error
-            self._running[seed] = start(seed)
-        _, connection = self._running[seed]
+        if hash_seed not in self._running:
+            # Pickled before the interpreter starts: what cannot be sent costs no process.
+            payload = self._pickled_reference()
+            self._running[hash_seed] = start(hash_seed)
+        _, connection = self._running[hash_seed]
         try:
             if payload is not None:
-                connection.send_bytes(payload.getvalue())
+                connection.send_bytes(payload)
             connection.send(trial)
-            answer = connection.recv()
+            response = connection.recv()
         except (EOFError, OSError) as error:
-            code = self._end(seed)
+            exit_code = self._end(hash_seed)
             raise TrialFailed(
-                f"another interpreter ended (exit code {code}) before it gave an answer"
+                f"another interpreter ended (exit code {exit_code}) before it gave an answer"
             ) from error
-        if isinstance(answer, str):
-            raise TrialFailed(f"in another interpreter, {answer}")
-        outcome: Outcome = answer
+        if isinstance(response, str):
+            raise TrialFailed(f"in another interpreter, {response}")
+        outcome: Outcome = response
         return outcome
 
-    def _end(self, seed: int) -> int:
-        process, connection = self._running.pop(seed)
+    def _pickled_reference(self) -> bytes:
+        """Return the reference as bytes for another interpreter.
+
+        Raises:
+            NotPicklable: its factory cannot be pickled.
+        """
+        payload = io.BytesIO()
+        try:
+            _Pickler(payload).dump(self._reference)
+        except Exception as error:
+            raise NotPicklable(
+                f"the factory cannot be pickled for another interpreter: {error}"
+            ) from error
+        return payload.getvalue()
+
+    def _end(self, hash_seed: int) -> int:
+        """End an interpreter, and return its exit code."""
+        process, connection = self._running.pop(hash_seed)
+        # Without its connection it ends by itself.
         connection.close()
         return int(process.wait())
 
     def close(self) -> None:
-        """End them."""
-        for seed in list(self._running):
-            self._end(seed)
+        """End all interpreters."""
+        for hash_seed in list(self._running):
+            self._end(hash_seed)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Leaves code the name of its file, which cloudpickle takes from what it sends by value."""
+    """Keeps the name of code's file, which cloudpickle drops from what it sends by value."""
 
     def reducer_override(self, obj: Any) -> Any:
+        """Reduce code with its file's name, anything else as cloudpickle does."""
         if isinstance(obj, types.CodeType):
             return marshal.loads, (marshal.dumps(obj),)
         return super().reducer_override(obj)
 
 
 def start(hash_seed: int) -> tuple[Any, Connection]:
-    """An interpreter, which runs `main`, and the connection to it."""
-    ours, theirs = multiprocessing.Pipe()
-    with theirs:
-        code = code_of(__name__, theirs.fileno())
-        return InterpreterOptions.here(hash_seed).start(code, (theirs.fileno(),), quiet=True), ours
+    """Start an interpreter that runs `main`.
+
+    Args:
+        hash_seed: its PYTHONHASHSEED.
+
+    Returns:
+        The process, and the connection to it.
+    """
+    parent_end, child_end = multiprocessing.Pipe()
+    # Only the child holds its end afterwards: else its death would not end the connection.
+    with child_end:
+        code = code_of(__name__, child_end.fileno())
+        options = InterpreterOptions.here(hash_seed)
+        process = options.start(code, (child_end.fileno(),), quiet=True)
+        return process, parent_end
 
 
 def main(descriptor: int) -> None:
-    """The other interpreter's life: read the pipeline and then trials, and answer each from a fork."""
+    """Run the other interpreter: read the pipeline, then answer each trial from a fork."""
     # It ends at once: taking an interpreter with torch apart would take half a second.
-    run_and_exit(lambda: _serve(Connection(descriptor)))
+    run_and_exit(partial(_serve_descriptor, descriptor))
+
+
+def _serve_descriptor(descriptor: int) -> None:
+    """Serve the connection with this file descriptor."""
+    _serve(Connection(descriptor))
 
 
 def _serve(connection: Connection) -> None:
-    # From our parent; it imports the user's modules.
-    reference = _or_why_not(lambda: pickle.loads(connection.recv_bytes()))
+    """Answer each trial from a fork of this process, until the connection is closed."""
+    reference = _result_or_sentence(partial(_receive_reference, connection))
     with ControlledEnvironment(Conditions()).around():
-        pass  # what it imports is then imported once, and not in every fork
+        pass  # its imports are made here, once, and not in every fork
     parent = os.getpid()
     while True:
         try:
@@ -186,29 +230,44 @@ def _serve(connection: Connection) -> None:
             return
         child = os.fork()
         if child == 0:
-
-            def answer(trial: Trial = trial) -> None:
-                die_with(parent)
-                connection.send(
-                    reference
-                    if isinstance(reference, str)
-                    else _or_why_not(lambda: perform(reference, trial))
-                )
-
-            run_and_exit(answer)
-        if os.waitpid(child, 0)[1]:
-            return  # it has not answered
+            run_and_exit(partial(_answer, connection, parent, reference, trial))
+        _, status = os.waitpid(child, 0)
+        if status != 0:
+            return  # the child has died without an answer
 
 
-def _or_why_not(function: Callable[[], Any]) -> Any:
-    """What it gives, or a sentence of what it raises."""
+def _receive_reference(connection: Connection) -> Any:
+    """Receive and unpickle the reference, which imports the user's modules."""
+    # The bytes are our parent's.
+    return pickle.loads(connection.recv_bytes())
+
+
+def _answer(connection: Connection, parent: int, reference: Reference | str, trial: Trial) -> None:
+    """Send the outcome of a trial from a fork, or a sentence that says why there is none.
+
+    Args:
+        connection: to the process that runs `verify`.
+        parent: its death is this fork's.
+        reference: or the sentence that says why it could not be read.
+        trial: to be run.
+    """
+    die_with(parent)
+    if isinstance(reference, str):
+        connection.send(reference)
+        return
+    connection.send(_result_or_sentence(partial(perform, reference, trial)))
+
+
+def _result_or_sentence(function: Callable[[], Any]) -> Any:
+    """Return the function's result, or a sentence that says what it raised."""
     try:
         return function()
     except UnusableError as error:
         return str(error)
     except Exception as error:
-        return _told(error)
+        return _sentence(error)
 
 
-def _told(error: Exception) -> str:
+def _sentence(error: Exception) -> str:
+    """Return a sentence that says what the pipeline raised."""
     return f"the pipeline raises {describe(error).summary.splitlines()[0]}"

@@ -1,6 +1,4 @@
-"""`detaug.verify`: run a pipeline under many circumstances, compare, and find the cause of what
-differs.
-"""
+"""`detaug.verify`: run a pipeline under many circumstances, and find why its batches differ."""
 
 from __future__ import annotations
 
@@ -42,17 +40,17 @@ def verify(
     """Prove that a pipeline is deterministic under DeterministicAugmenter, or find what is not.
 
     Args:
-        factory: gives a freshly made pipeline at every call: (loader, transform), where the
-            transform may be None; a map-style data set, or (data set, transform), as for
+        factory: returns a new pipeline at every call: (loader, transform), where the transform may
+            be None; a map-style data set, or (data set, transform), as for
             `DeterministicAugmenter.from_dataset`, with shuffled batches of four samples; or a
             DeterministicAugmenter, whose loader, transform, seed, name, num_streams, stateless,
-            batches_per_epoch and keep are taken. Or where the factory is, as ``"module:factory"``
+            batches_per_epoch and keep are used. Or where the factory is, as ``"module:factory"``
             or ``"path/to/file.py:factory"``. Called some thirty times.
-        batches: how many every row compares.
+        batches: number of batches that every row compares.
         seed: the one seed of all rows; None: the augmenter's own, else 1234.
-        processes: process counts; None: 1, 2 and 3.
+        processes: numbers of worker processes; None: 1, 2 and 3.
         start_methods: None: this system's default and "spawn".
-        progress: called with what is being done, how many rows are done, and how many there are.
+        progress: called with the current action, the number of rows done, and that of all rows.
 
     Returns:
         A verdict for each row, and the causes of what differs. ``print`` shows it as a table;
@@ -60,64 +58,77 @@ def verify(
 
     Raises:
         RuntimeError: there can be no worker processes on this system.
-        UnusableError: (a ValueError) the factory does not give a pipeline that makes batches that
-            can be compared.
+        UnusableError: (a ValueError) the factory gives no pipeline whose batches can be compared.
         TypeError, ValueError: another argument is invalid.
     """
     refuse_workers("detaug.verify")
     began = time.perf_counter()
-    made = load_factory(factory) if isinstance(factory, str) else factory
-    real = RealRuns(made, batches, seed, processes, start_methods)
-    if not callable(made):
+    if isinstance(factory, str):
+        factory = load_factory(factory)
+    runs = RealRuns(factory, batches, seed, processes, start_methods)
+    if not callable(factory):
         raise UnusableError(
-            f"the factory must be callable, got {made!r} of type {type(made).__name__}"
+            f"the factory must be callable, got {factory!r} of type {type(factory).__name__}"
         )
     with preserved_global_rngs():
-        found = _verified(real, Progress(told=progress))
-    notes = found.notes
-    if found.batches < batches:
-        notes += (f"the loader gave {found.batches} of {batches} batches",)
-    return replace(found, notes=notes, seconds=time.perf_counter() - began)
+        result = _verify(runs, Progress(told=progress))
+    notes = result.notes
+    if result.batches < batches:
+        notes += (f"the loader gave {result.batches} of {batches} batches",)
+    return replace(result, notes=notes, seconds=time.perf_counter() - began)
 
 
-def _verified(real: RealRuns, progress: Progress) -> Result:
-    found: list[Reference] = []
+def _verify(runs: RealRuns, progress: Progress) -> Result:
+    """Make the reference, run all other rows, and look for the causes of differences."""
+    references: list[Reference] = []
 
-    def make_reference() -> Row:
-        found.append(real.reference())
-        return Row.of("0 processes", len(found[0].prints), [])
+    def run_reference() -> Row:
+        references.append(runs.reference())
+        return Row.of("0 processes", len(references[0].fingerprints), [])
 
-    rows = list(run_rows([PendingRow("0 processes", make_reference)], progress))
-    (reference,) = found
+    rows = list(run_rows([PendingRow("0 processes", run_reference)], progress))
+    (reference,) = references
     differing: dict[Experiment, list[BatchKey]] = {}
     with closing(Interpreters(reference)) as interpreters:
-
-        def answer(experiment: Experiment) -> Row:
-            different, raised = experiment.run(interpreters)
-            if different:
-                differing[experiment] = different
-            elif raised:  # it has no bytes that could be compared
-                raise TrialFailed(f"in these circumstances, {raised}")
-            made = len(interpreters.outcome(experiment.still).prints)
-            return Row.of(experiment.what, made, different)
-
-        asked = [
-            PendingRow(each.what, partial(answer, each))
-            for each in experiments(tuple(reference.keys))
-        ]
-        rows += run_rows(map(_measured, [*real.rows(reference), *asked]), progress)
+        pending = list(runs.rows(reference))
+        for experiment in experiments(tuple(reference.keys)):
+            run = partial(_run_experiment, experiment, interpreters, differing)
+            pending.append(PendingRow(experiment.name, run))
+        rows += run_rows(map(_measured, pending), progress)
         progress.update("looking for the cause", done=progress.total)
         causes = causes_of(interpreters, differing)
     if not causes:
         causes = _causes_by_row(rows)
-    made = len(reference.prints)
-    same = (f"all {made} batches are the same",) if len(set(reference.prints)) == 1 < made else ()
-    notes = (*rows[0].notices, *same, *real.notes(reference))
-    return Result(tuple(rows), causes, notes, made, reference.branch.tree.seed)
+    num_batches = len(reference.fingerprints)
+    notes = list(rows[0].notices)
+    if num_batches > 1 and len(set(reference.fingerprints)) == 1:
+        notes.append(f"all {num_batches} batches are the same")
+    notes += runs.notes(reference)
+    return Result(tuple(rows), causes, tuple(notes), num_batches, reference.branch.tree.seed)
+
+
+def _run_experiment(
+    experiment: Experiment,
+    interpreters: Interpreters,
+    differing: dict[Experiment, list[BatchKey]],
+) -> Row:
+    """Run an experiment's row, and add the batches that differ to `differing`.
+
+    Raises:
+        TrialFailed: a batch could not be made, and all others are equal.
+    """
+    different, raised = experiment.run(interpreters)
+    if different:
+        differing[experiment] = different
+    elif raised:
+        # Equal batches say nothing if the one that failed has no bytes to be compared.
+        raise TrialFailed(f"in these circumstances, {raised}")
+    num_batches = len(interpreters.outcome(experiment.still).fingerprints)
+    return Row.of(experiment.name, num_batches, different)
 
 
 def _causes_by_row(rows: Sequence[Row]) -> tuple[Cause, ...]:
-    """Return what the differing rows alone say of the cause."""
+    """Return the cause that the differing rows alone suggest; none if all rows are equal."""
     verdicts = {row.what: row.verdict for row in rows}
     differing = [name for name, verdict in verdicts.items() if verdict == DIFFERENT]
     if not differing:
@@ -132,19 +143,17 @@ def _causes_by_row(rows: Sequence[Row]) -> tuple[Cause, ...]:
     return (Cause(text),)
 
 
-def _measured(planned: PendingRow[Row]) -> PendingRow[Row]:
-    """A row that fails alone: what could not be measured says nothing of the pipeline."""
+def _measured(pending: PendingRow[Row]) -> PendingRow[Row]:
+    """Return the row with failures as its verdict: they say nothing of the pipeline."""
 
     def run() -> Row:
         try:
-            return planned.run()
+            return pending.run()
+        except NotPicklable as error:
+            return Row(pending.what, NOT_RUN, detail=str(error))
         except UnusableError as error:
-            return Row(
-                planned.what,
-                NOT_RUN if isinstance(error, NotPicklable) else FAILED,
-                detail=str(error),
-            )
+            return Row(pending.what, FAILED, detail=str(error))
         except Exception as error:
-            return Row(planned.what, FAILED, detail=describe(error).summary.splitlines()[0])
+            return Row(pending.what, FAILED, detail=describe(error).summary.splitlines()[0])
 
-    return replace(planned, run=run)
+    return replace(pending, run=run)

@@ -113,7 +113,7 @@ def test_batches_are_those_of_the_augmenter() -> None:
         expected = []
         while len(expected) < 6:
             expected += [fingerprint(batch) for batch in own]
-    assert reference.prints == expected[:6]
+    assert reference.fingerprints == expected[:6]
 
 
 def test_a_seed_given_to_verify_comes_before_the_augmenters() -> None:
