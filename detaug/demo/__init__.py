@@ -1,4 +1,4 @@
-"""A small labelled MRI data set, a batchgenerators pipeline on it, and the demo that runs the two.
+"""A small labelled MRI data set, a batchgenerators pipeline on it, and the demo that runs both.
 
 Nothing is downloaded: the MNI152 template lies in nilearn's wheel (``pip install 'detaug[demo]'``).
 """

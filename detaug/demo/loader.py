@@ -1,6 +1,4 @@
-"""A loader and an augmentation pipeline as batchgenerators' users write them; neither knows of
-detaug.
-"""
+"""A loader and an augmentation pipeline as users of batchgenerators write them, without detaug."""
 
 from __future__ import annotations
 
@@ -22,17 +20,20 @@ from batchgenerators.transforms.spatial_transforms import MirrorTransform, Spati
 
 from detaug.demo.mri import Case, turned_template
 
-#: The loader cuts a patch this much larger than the network's, so that rotation and scaling find
-#: voxels at its edges.
+#: Edge of the loader's patch per edge of the network's: rotation and scaling need voxels around it.
 MARGIN = 1.3
 
 
 class MRIPatchLoader(DataLoader):  # type: ignore[misc]  # batchgenerators has no types
-    """Random patches of (D, H, W) voxels of random cases, drawn from NumPy's global state as users
-    of batchgenerators do.
+    """Random patches of random cases, drawn from NumPy's global state.
 
     Each batch is ``{'data': (B, 1, D, H, W) float32, 'seg': (B, 1, D, H, W) int16, 'keys': [name,
     ...]}``.
+
+    Args:
+        cases: none of them is smaller than the patch.
+        batch_size: number of patches.
+        patch_size: (D, H, W) in voxels.
     """
 
     def __init__(self, cases: Sequence[Case], batch_size: int, patch_size: Sequence[int]) -> None:
@@ -41,31 +42,38 @@ class MRIPatchLoader(DataLoader):  # type: ignore[misc]  # batchgenerators has n
         self.patch_size = tuple(patch_size)
 
     def generate_train_batch(self) -> dict[str, Any]:
-        """One batch of randomly placed patches."""
+        """Return one batch of randomly placed patches."""
         cases = [self._data[index] for index in self.get_indices()]
-        images, labels = zip(*map(self._patch, cases), strict=True)
-        data, seg = np.stack(images)[:, None], np.stack(labels)[:, None]
-        return {"data": data, "seg": seg, "keys": [case.name for case in cases]}
+        patches = [self._patch(case) for case in cases]
+        images = np.stack([image for image, _ in patches])
+        labels = np.stack([label for _, label in patches])
+        return {
+            "data": images[:, None],
+            "seg": labels[:, None],
+            "keys": [case.name for case in cases],
+        }
 
     def _patch(self, case: Case) -> tuple[np.ndarray, np.ndarray]:
-        """Image and labels anywhere in a case, which is no smaller than the patch."""
-        where = []
-        for patch, edge in zip(self.patch_size, case.image.shape, strict=True):
-            start = int(np.random.randint(0, edge - patch + 1))
-            where.append(slice(start, start + patch))
-        return case.image[tuple(where)], case.labels[tuple(where)]
+        """Return image and labels of a randomly placed patch, (D, H, W) each."""
+        slices = []
+        for patch_edge, case_edge in zip(self.patch_size, case.image.shape, strict=True):
+            start = int(np.random.randint(0, case_edge - patch_edge + 1))
+            slices.append(slice(start, start + patch_edge))
+        window = tuple(slices)
+        return case.image[window], case.labels[window]
 
 
 def enlarged(patch_size: Sequence[int]) -> tuple[int, ...]:
-    """What the loader has to cut for `training_transforms(patch_size)`, in voxels."""
+    """Return the loader's patch size for `training_transforms(patch_size)`, in voxels."""
     return tuple(int(np.ceil(edge * MARGIN)) for edge in patch_size)
 
 
 def training_transforms(patch_size: Sequence[int]) -> Compose:
-    """Batchgenerators' own 3-D augmentation: what nnU-Net v1 used, with an elastic deformation.
+    """Return batchgenerators' 3-D augmentation: nnU-Net v1's, with an elastic deformation.
 
-    'data' and 'seg' come out as float32 (B, C, D, H, W) of this size; what goes in may be larger
-    (`enlarged`).
+    Args:
+        patch_size: (D, H, W) of the output's float32 'data' and 'seg' (B, C, D, H, W), in voxels.
+            The input may be larger (`enlarged`).
     """
     angle = (-np.pi / 6, np.pi / 6)
     return Compose(
@@ -96,12 +104,17 @@ def training_transforms(patch_size: Sequence[int]) -> Compose:
 
 
 def demo_pipeline(edge: int) -> tuple[MRIPatchLoader, Any]:
-    """What `detaug preview` and `detaug bench` show without a pipeline: nnU-Net's transforms on
-    cubic patches, by detaug.
-    """
-    from detaug.nnunet import training_transforms as nnunets
+    """Return the pipeline of `detaug preview` and `detaug bench` without an argument.
 
-    size = (edge,) * 3
-    return MRIPatchLoader([turned_template()], 2, enlarged(size)), nnunets(
-        size, (-np.pi / 6, np.pi / 6), None, (0, 1, 2), False
-    )
+    Its transforms are nnU-Net's, by detaug.
+
+    Args:
+        edge: of the cubic patches, in voxels.
+    """
+    from detaug.nnunet import training_transforms as nnunet_transforms
+
+    patch_size = (edge,) * 3
+    loader = MRIPatchLoader([turned_template()], 2, enlarged(patch_size))
+    angles = (-np.pi / 6, np.pi / 6)
+    mirror_axes = (0, 1, 2)
+    return loader, nnunet_transforms(patch_size, angles, None, mirror_axes, False)

@@ -7,8 +7,10 @@ nilearn's wheel.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +19,11 @@ from scipy.ndimage import find_objects
 from detaug.errors import NotInstalled
 
 #: Label values of the maps that this module makes.
-BACKGROUND, GREY_MATTER, WHITE_MATTER = 0, 1, 2
+BACKGROUND = 0
+GREY_MATTER = 1
+WHITE_MATTER = 2
 
-#: A voxel belongs to the likelier of the two tissues where that one is at least as likely as not.
+#: Least probability of a tissue: a voxel belongs to the likelier of the two, or to neither.
 TISSUE_THRESHOLD = 0.5
 
 
@@ -40,11 +44,10 @@ class Case:
 
 @lru_cache(maxsize=1)
 def load_template() -> Case:
-    """The whole head of the template, cut to the box of the brain: (145, 181, 155) voxels from
-    197×233×189.
+    """Return the whole head of the template, cut to the box of the brain.
 
-    Axes run to the right, to the front and upwards. The arrays are read-only, because every caller
-    gets the same.
+    It has (145, 181, 155) of 197×233×189 voxels. Axes run to the right, to the front and upwards.
+    The arrays are read-only, because every caller gets the same.
 
     Raises:
         NotInstalled: (a ModuleNotFoundError) nilearn is not.
@@ -59,29 +62,33 @@ def load_template() -> Case:
             "'detaug[demo]'",
             name=error.name,
         ) from error
-    t1, grey, white = (
-        np.asarray(
-            getattr(datasets, f"load_mni152_{which}template")(resolution=1).dataobj, np.float32
-        )
-        for which in ("", "gm_", "wm_")
-    )
+    t1 = _array_of(datasets.load_mni152_template)
+    grey = _array_of(datasets.load_mni152_gm_template)
+    white = _array_of(datasets.load_mni152_wm_template)
     likelier = np.where(grey >= white, GREY_MATTER, WHITE_MATTER)
-    labels = np.where(np.maximum(grey, white) >= TISSUE_THRESHOLD, likelier, BACKGROUND).astype(
-        np.int16
-    )
+    is_tissue = np.maximum(grey, white) >= TISSUE_THRESHOLD
+    labels = np.where(is_tissue, likelier, BACKGROUND).astype(np.int16)
 
     brain = t1 > 0
-    image = ((t1 - t1[brain].mean(dtype=np.float64)) / t1[brain].std(dtype=np.float64)).astype(
-        np.float32
-    )
+    mean = t1[brain].mean(dtype=np.float64)
+    deviation = t1[brain].std(dtype=np.float64)
+    image = ((t1 - mean) / deviation).astype(np.float32)
 
-    box = find_objects(brain, max_label=1)[0]
-    image, labels = np.ascontiguousarray(image[box]), np.ascontiguousarray(labels[box])
-    image.flags.writeable = labels.flags.writeable = False
+    (box,) = find_objects(brain, max_label=1)
+    image = np.ascontiguousarray(image[box])
+    labels = np.ascontiguousarray(labels[box])
+    image.flags.writeable = False
+    labels.flags.writeable = False
     return Case("mni152", image, labels)
 
 
+def _array_of(load: Callable[..., Any]) -> NDArray[np.float32]:
+    """Return the (X, Y, Z) array of one of nilearn's images, with voxels of 1 mm."""
+    return np.asarray(load(resolution=1).dataobj, np.float32)
+
+
 def turned_template() -> Case:
-    """With nnU-Net's axes: from the feet to the head, to the back, to the left."""
-    head, turned = load_template(), (slice(None), slice(None, None, -1), slice(None, None, -1))
-    return replace(head, image=head.image.T[turned], labels=head.labels.T[turned])
+    """Return the template with nnU-Net's axes: feet to head, front to back, right to left."""
+    head = load_template()
+    turn = (slice(None), slice(None, None, -1), slice(None, None, -1))
+    return replace(head, image=head.image.T[turn], labels=head.labels.T[turn])

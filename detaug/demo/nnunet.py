@@ -1,5 +1,6 @@
-"""Data sets in nnU-Net's own format, planned and preprocessed by it; and the demo: a training on a
-toy data set, straight through, and killed and continued, compared byte for byte.
+"""The nnU-Net demo: a training on a toy data set, killed and resumed, equals one straight through.
+
+The data sets are in nnU-Net's own format, and nnU-Net plans and preprocesses them.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from detaug.nnunet.verification.settings import Settings
 from detaug.nnunet.verification.verifying import Trainings, run_and_compare, trainings
 from detaug.system.progress import Progress
 
-DATASET, CONFIGURATION = "Dataset001_Toy", "3d_fullres"
+DATASET = "Dataset001_Toy"
+CONFIGURATION = "3d_fullres"
 #: Of the data set and of the trainings.
 SEED = 1234
 #: Edge of a case, in voxels of 1 mm.
 EDGE = 32
-#: nnU-Net's five folds want one each, at least.
+#: Number of cases: each of nnU-Net's five folds needs one.
 CASES = 5
 #: Features of the network's first stage; nnU-Net's own 32 would take minutes on a CPU.
 FEATURES = 4
@@ -37,14 +39,16 @@ _FOLDERS = {"nnUNet_raw": "raw", "nnUNet_preprocessed": "preprocessed", "nnUNet_
 
 @contextmanager
 def nnunet_folders(root: Path) -> Iterator[Path]:
-    """Inside, nnU-Net keeps everything in ``raw``, ``preprocessed`` and ``results`` below a folder;
-    afterwards the environment is as it was.
+    """Set nnU-Net's three folders below `root`, inside the block.
+
+    They are created: ``raw``, ``preprocessed``, ``results``. The environment is restored at the end.
     """
-    for folder in _FOLDERS.values():
-        (root / folder).mkdir(parents=True, exist_ok=True)
-    with mock.patch.dict(
-        os.environ, {name: str(root / folder) for name, folder in _FOLDERS.items()}
-    ):
+    variables = {}
+    for name, folder in _FOLDERS.items():
+        path = root / folder
+        path.mkdir(parents=True, exist_ok=True)
+        variables[name] = str(path)
+    with mock.patch.dict(os.environ, variables):
         yield root
 
 
@@ -57,29 +61,30 @@ def write_raw_dataset(
     """Write a raw nnU-Net data set: imagesTr, labelsTr and dataset.json, with voxels of 1 mm.
 
     Args:
-        folder: ``DatasetXXX_name`` in nnU-Net's raw folder; it is made.
-        cases: (name, the image's channels, the labels) of each; arrays of one shape.
+        folder: ``DatasetXXX_name`` in nnU-Net's raw folder; it is created.
+        cases: (name, the image's channels, the labels) of each; arrays of one shape (X, Y, Z).
         labels: names of the labels 1, 2 ...
+        suffix: of the image files.
     """
     import nibabel
 
-    count = channels = 0
-    for sub in ("imagesTr", "labelsTr"):
-        (folder / sub).mkdir(parents=True, exist_ok=True)
-    for count, (name, image, mask) in enumerate(cases, 1):  # noqa: B007
-        channels = len(image)
-        files = {f"imagesTr/{name}_{n:04d}": channel for n, channel in enumerate(image)} | {
-            f"labelsTr/{name}": mask
-        }
-        for place, array in files.items():
-            nibabel.save(
-                nibabel.Nifti1Image(np.ascontiguousarray(array), np.eye(4)),
-                folder / f"{place}{suffix}",
-            )
+    for subfolder in ("imagesTr", "labelsTr"):
+        (folder / subfolder).mkdir(parents=True, exist_ok=True)
+    num_cases = 0
+    num_channels = 0
+    for name, image, mask in cases:
+        num_cases += 1
+        num_channels = len(image)
+        files = {f"imagesTr/{name}_{index:04d}": channel for index, channel in enumerate(image)}
+        files[f"labelsTr/{name}"] = mask
+        for path, array in files.items():
+            nifti = nibabel.Nifti1Image(np.ascontiguousarray(array), np.eye(4))
+            nibabel.save(nifti, folder / f"{path}{suffix}")
+    label_names = ("background", *labels)
     description = {
-        "channel_names": {str(channel): "T1" for channel in range(channels)},
-        "labels": {name: number for number, name in enumerate(("background", *labels))},
-        "numTraining": count,
+        "channel_names": {str(channel): "T1" for channel in range(num_channels)},
+        "labels": {name: value for value, name in enumerate(label_names)},
+        "numTraining": num_cases,
         "file_ending": suffix,
     }
     (folder / "dataset.json").write_text(json.dumps(description, indent=2))
@@ -88,11 +93,14 @@ def write_raw_dataset(
 def plan_and_preprocess(
     dataset_id: int = 1, configurations: Sequence[str] = ("3d_fullres",)
 ) -> None:
-    """nnU-Net's fingerprint extraction, experiment planning and preprocessing; nothing of what it
-    prints is shown.
+    """Run nnU-Net's fingerprint extraction, planning and preprocessing, without its output.
 
-    To be called inside `nnunet_folders`, and, as nnU-Net spawns processes, from under ``if __name__
-    == "__main__"``.
+    Call it inside `nnunet_folders`, and below ``if __name__ == "__main__"``: nnU-Net spawns
+    processes.
+
+    Args:
+        dataset_id: the number in the data set's name.
+        configurations: to preprocess for.
     """
     nnunet = planning()
     with redirect_stdout(io.StringIO()):
@@ -110,32 +118,38 @@ def plan_and_preprocess(
 
 
 def make_toy_dataset(dataset: Path, seed: int = SEED) -> None:
-    """Write the raw data set: bright balls in noise, each with its labels; the same files from one
-    seed.
+    """Write a raw data set of bright balls in noise; one seed gives the same files.
+
+    Args:
+        dataset: its folder.
+        seed: of the balls and the noise.
     """
     rng = np.random.default_rng(seed)
+    cases = (_toy_case(index, rng) for index in range(CASES))
+    write_raw_dataset(dataset, cases, ("ball",))
 
-    def case(number: int) -> tuple[str, list[Any], Any]:
-        centre, radius = (
-            rng.uniform(EDGE * 0.35, EDGE * 0.65, 3),
-            rng.uniform(EDGE * 0.15, EDGE * 0.3),
-        )
-        grid = np.stack(np.meshgrid(*[np.arange(EDGE)] * 3, indexing="ij"), -1)
-        labels = (((grid - centre) ** 2).sum(-1) < radius**2).astype(np.uint8)
-        return (
-            f"toy_{number:03d}",
-            [(labels + rng.normal(0, 0.5, labels.shape)).astype(np.float32)],
-            labels,
-        )
 
-    write_raw_dataset(dataset, map(case, range(CASES)), ("ball",))
+def _toy_case(index: int, rng: np.random.Generator) -> tuple[str, list[Any], Any]:
+    """Return name, channels and labels of one ball in noise; arrays of `EDGE` voxels an axis."""
+    # In this order: each draw takes the generator's next numbers.
+    centre = rng.uniform(EDGE * 0.35, EDGE * 0.65, 3)
+    radius = rng.uniform(EDGE * 0.15, EDGE * 0.3)
+    axes = [np.arange(EDGE)] * 3
+    grid = np.stack(np.meshgrid(*axes, indexing="ij"), -1)
+    labels = (((grid - centre) ** 2).sum(-1) < radius**2).astype(np.uint8)
+    noise = rng.normal(0, 0.5, labels.shape)
+    image = (labels + noise).astype(np.float32)
+    return f"toy_{index:03d}", [image], labels
 
 
 def train_and_compare(root: Path, shown: Progress) -> Trainings:
-    """Make the data set, have nnU-Net plan and preprocess it, train, kill, continue, and compare.
+    """Make the data set, have nnU-Net preprocess it, train, kill, resume, and compare.
 
-    To be called from under ``if __name__ == "__main__"``: nnU-Net spawns processes. `root` is an
-    empty folder for its three.
+    Call it below ``if __name__ == "__main__"``: nnU-Net spawns processes.
+
+    Args:
+        root: an empty folder for nnU-Net's three.
+        shown: is updated.
 
     Raises:
         UnusableError: the first training ended with an error.
@@ -145,16 +159,19 @@ def train_and_compare(root: Path, shown: Progress) -> Trainings:
         make_toy_dataset(root / "raw" / DATASET)
         shown.update("nnU-Net plans and preprocesses them", done=1)
         plan_and_preprocess()
-        plans = root / "preprocessed" / DATASET / "nnUNetPlans.json"
-        planned = json.loads(plans.read_text())
-        configuration = planned["configurations"][CONFIGURATION]
-        arguments = configuration["architecture"]["arch_kwargs"]
-        arguments["features_per_stage"] = [
-            FEATURES * 2**stage for stage in range(arguments["n_stages"])
-        ]
-        configuration["batch_size"] = 2
-        plans.write_text(json.dumps(planned))
+        _shrink_plans(root / "preprocessed" / DATASET / "nnUNetPlans.json")
         shown.done = 2
-        short = Settings(DATASET, CONFIGURATION, device="cpu", seed=SEED, iterations=8)
-        straight, _, killed = trainings(short)
-        return run_and_compare(short, (straight, killed), root, shown)
+        settings = Settings(DATASET, CONFIGURATION, device="cpu", seed=SEED, iterations=8)
+        straight, _, killed = trainings(settings)
+        return run_and_compare(settings, (straight, killed), root, shown)
+
+
+def _shrink_plans(file: Path) -> None:
+    """Give nnU-Net's plans a network with few features and small batches, for a CPU."""
+    plans = json.loads(file.read_text())
+    configuration = plans["configurations"][CONFIGURATION]
+    arguments = configuration["architecture"]["arch_kwargs"]
+    num_stages = arguments["n_stages"]
+    arguments["features_per_stage"] = [FEATURES * 2**stage for stage in range(num_stages)]
+    configuration["batch_size"] = 2
+    file.write_text(json.dumps(plans))

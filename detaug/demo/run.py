@@ -1,6 +1,4 @@
-"""The demo: one pipeline on real MRI through the stock augmenter and through detaug's, under varied
-circumstances.
-"""
+"""The demo: one pipeline on real MRI, through the stock augmenter and through detaug's."""
 
 from __future__ import annotations
 
@@ -23,8 +21,13 @@ from detaug.seeding.tree import SeedTree
 from detaug.system.progress import Progress
 from detaug.verification.rows import DIFFERENT, EQUAL, PendingRow, Report, Row, run_rows, table
 
-#: Batches of a run, samples of a batch, the edge of their patches in voxels, and the seed.
-BATCHES, BATCH_SIZE, PATCH, SEED = 24, 2, 24, 1234
+#: Batches of a run.
+BATCHES = 24
+#: Samples of a batch.
+BATCH_SIZE = 2
+#: Edge of a sample's patch, in voxels.
+PATCH = 24
+SEED = 1234
 #: Batches that may wait for the consumer; the same for every augmenter.
 NUM_CACHED = 4
 STOCK = "NonDetMultiThreadedAugmenter"
@@ -35,14 +38,15 @@ DIGITS = 8
 
 @dataclass(frozen=True)
 class Run(Row):
-    """One run, which is compared with the first one of its augmenter.
+    """A run, which is compared with the first one of its augmenter.
 
     Attributes:
         augmenter: `STOCK` or `OURS`.
+        processes: worker processes.
         kill: a worker is killed by SIGKILL after a third of the batches.
-        resume: half of the batches are taken from a new augmenter, with one process more, that has
+        resume: the second half of the batches is a new augmenter's, with one process more, that has
             loaded the state.
-        fingerprint: of its batches' fingerprints in their order.
+        fingerprint: of the batches' fingerprints in their order.
     """
 
     augmenter: str = OURS
@@ -53,6 +57,7 @@ class Run(Row):
 
     @property
     def ok(self) -> bool:
+        """False if a run of detaug's differs; the stock augmenter's may."""
         return self.augmenter == STOCK or super().ok
 
 
@@ -68,111 +73,148 @@ RUNS = (
 
 @dataclass(frozen=True)
 class Runs(Report[Run]):
-    """What the demo found."""
+    """The result of the demo."""
 
     rows: tuple[Run, ...]
 
     def shown(self) -> list[RenderableType]:
+        """Return the table, the notices and a line for each augmenter."""
         runs = table(
             "the same pipeline and seed",
             self.rows,
-            ("processes", lambda run: str(run.processes), True),
-            ("fingerprint", lambda run: run.fingerprint[:DIGITS], False),
+            ("processes", _processes_cell, True),
+            ("fingerprint", _fingerprint_cell, False),
         )
-        notices = [
-            Text(f"{run.what}: {notice}", "dim") for run in self.rows for notice in run.notices
-        ]
-        stock_differs = any(run.verdict == DIFFERENT for run in self.rows if run.augmenter == STOCK)
-        agree = "differ" if stock_differs else "agree this time"
-        ours = [run for run in self.rows if run.augmenter == OURS]
-        some = (
-            f"{sum(not run.ok for run in ours)} of {len(ours)} runs differ from the first: "
-            "this "
-            "is a bug in detaug"
+        notices = []
+        for run in self.rows:
+            notices += [Text(f"{run.what}: {notice}", "dim") for notice in run.notices]
+        return [runs, Text(), *notices, self._stock_line(), self._own_line()]
+
+    def _stock_line(self) -> Text:
+        """Return whether the two runs of the stock augmenter agree."""
+        verdicts = [run.verdict for run in self.rows if run.augmenter == STOCK]
+        agree = "differ" if DIFFERENT in verdicts else "agree this time"
+        return Text.assemble(
+            f"batchgenerators' {STOCK}: two runs with the same seeds ", (agree, "bold"), "."
         )
-        every = f"all {len(ours)} runs agree, byte for byte and in the same order"
-        return [
-            runs,
-            Text(),
-            *notices,
-            Text.assemble(
-                f"batchgenerators' {STOCK}: two runs with the same seeds ", (agree, "bold"), "."
-            ),
-            Text.assemble(
-                f"detaug's {OURS}: ", (every, "bold green") if self.ok else (some, "bold red"), "."
-            ),
-        ]
+
+    def _own_line(self) -> Text:
+        """Return whether all runs of detaug's augmenter agree."""
+        runs = [run for run in self.rows if run.augmenter == OURS]
+        if self.ok:
+            text = f"all {len(runs)} runs agree, byte for byte and in the same order"
+            return Text.assemble(f"detaug's {OURS}: ", (text, "bold green"), ".")
+        differing = [run for run in runs if not run.ok]
+        text = (
+            f"{len(differing)} of {len(runs)} runs differ from the first: this is a bug in detaug"
+        )
+        return Text.assemble(f"detaug's {OURS}: ", (text, "bold red"), ".")
+
+
+def _processes_cell(run: Run) -> str:
+    """Return the cell of the column "processes"."""
+    return str(run.processes)
+
+
+def _fingerprint_cell(run: Run) -> str:
+    """Return the cell of the column "fingerprint"."""
+    return run.fingerprint[:DIGITS]
 
 
 def run_all(shown: Progress) -> Runs:
-    """Make all runs, one after another."""
-    load_template()  # once for all, or NotInstalled
-    first: dict[str, str] = {}
+    """Make all runs, one after another.
 
-    def made(planned: Run) -> Run:
-        run = replace(planned, fingerprint=fingerprint(_prints(planned, shown)))
-        if run.augmenter not in first:
-            first[run.augmenter] = run.fingerprint
-            return run
-        return replace(run, verdict=EQUAL if run.fingerprint == first[run.augmenter] else DIFFERENT)
+    Args:
+        shown: is updated.
 
-    planned = [
-        PendingRow(f"{each.what}, {each.processes} processes", partial(made, each), BATCHES)
-        for each in RUNS
-    ]
-    return Runs(tuple(run_rows(planned, shown)))
+    Raises:
+        NotInstalled: nilearn is not.
+    """
+    # Here, so that no row's time contains it, and NotInstalled is raised before the first.
+    load_template()
+    references: dict[str, str] = {}
+    pending = []
+    for run in RUNS:
+        name = f"{run.what}, {run.processes} processes"
+        pending.append(PendingRow(name, partial(_compared, run, references, shown), BATCHES))
+    return Runs(tuple(run_rows(pending, shown)))
 
 
-def _prints(run: Run, shown: Progress) -> list[str]:
-    """Fingerprints of a run's batches."""
-    prints: list[str] = []
+def _compared(run: Run, references: dict[str, str], shown: Progress) -> Run:
+    """Make a run's batches, and compare them with the first run of its augmenter.
 
-    def take(augmenter: Any, until: int) -> None:
-        while len(prints) < until:
+    Args:
+        run: without a fingerprint.
+        references: fingerprint of each augmenter's first run; this one's is added if it is first.
+        shown: is updated.
+    """
+    run_fingerprint = fingerprint(_batch_fingerprints(run, shown))
+    run = replace(run, fingerprint=run_fingerprint)
+    if run.augmenter not in references:
+        references[run.augmenter] = run_fingerprint
+        return run
+    is_equal = run_fingerprint == references[run.augmenter]
+    return replace(run, verdict=EQUAL if is_equal else DIFFERENT)
+
+
+def _batch_fingerprints(run: Run, shown: Progress) -> list[str]:
+    """Return the fingerprints of a run's batches."""
+    fingerprints: list[str] = []
+
+    def take_until(augmenter: Any, end: int) -> None:
+        while len(fingerprints) < end:
             batch = next(augmenter)
             pid = batch.pop("pid")
-            prints.append(fingerprint(batch))
-            if run.kill and len(prints) == BATCHES // 3:
+            fingerprints.append(fingerprint(batch))
+            if run.kill and len(fingerprints) == BATCHES // 3:
                 os.kill(pid, signal.SIGKILL)
             shown.advance()
 
     with augmenter_of(run.augmenter, run.processes) as augmenter:
-        take(augmenter, BATCHES // 2 if run.resume else BATCHES)
-        state = augmenter.state_dict() if run.resume else None
-    if state is not None:
-        with augmenter_of(run.augmenter, run.processes + 1) as augmenter:
-            augmenter.load_state_dict(state)
-            take(augmenter, BATCHES)
-    return prints
+        if not run.resume:
+            take_until(augmenter, BATCHES)
+            return fingerprints
+        take_until(augmenter, BATCHES // 2)
+        state = augmenter.state_dict()
+    with augmenter_of(run.augmenter, run.processes + 1) as augmenter:
+        augmenter.load_state_dict(state)
+        take_until(augmenter, BATCHES)
+    return fingerprints
 
 
 @contextmanager
 def augmenter_of(name: str, processes: int, patch: int = PATCH) -> Iterator[Any]:
-    """`STOCK` or `OURS` over the demo's MRI, with batchgenerators' transforms."""
+    """Yield an augmenter over the demo's MRI, with batchgenerators' transforms.
+
+    Args:
+        name: `STOCK` or `OURS`.
+        processes: worker processes.
+        patch: edge of the cubic patches, in voxels.
+    """
     patch_size = (patch,) * 3
     loader = MRIPatchLoader([load_template()], BATCH_SIZE, enlarged(patch_size))
     augment = training_transforms(patch_size)
 
     def transform(**batch: Any) -> dict[str, Any]:
-        return {**augment(**batch), "pid": os.getpid()}  # who made it, which may change
+        # The worker's process id is no part of what is compared: a killed worker's changes.
+        return {**augment(**batch), "pid": os.getpid()}
 
     if name == OURS:
-        # The demo compares every batch itself; the check makes most of a worker's first ones twice.
+        # The demo compares every batch itself. The run-time check would make most of a worker's
+        # first batches twice.
         with DeterministicAugmenter(
             loader, transform, processes, NUM_CACHED, seed=SEED, check=False
-        ) as ours:
-            yield ours
+        ) as augmenter:
+            yield augmenter
         return
     from batchgenerators.dataloading.nondet_multi_threaded_augmenter import (
         NonDetMultiThreadedAugmenter,
     )
 
     # The best that it offers: NumPy and torch are seeded, with 32 bits. Python's `random`, from
-    # which batchgenerators' noise draws, is not, and the order is left to whichever worker is
-    # first.
-    seeds = [
-        SeedTree(SEED).child(f"stock/{worker}").integer(bits=32) for worker in range(processes)
-    ]
+    # which batchgenerators' noise draws, is not, and the order is that of the workers' speed.
+    tree = SeedTree(SEED)
+    seeds = [tree.child(f"stock/{worker}").integer(bits=32) for worker in range(processes)]
     stock = NonDetMultiThreadedAugmenter(
         loader, transform, processes, num_cached=NUM_CACHED, seeds=seeds
     )
