@@ -41,7 +41,7 @@ _FOLDERS = {"nnUNet_raw": "raw", "nnUNet_preprocessed": "preprocessed", "nnUNet_
 def nnunet_folders(root: Path) -> Iterator[Path]:
     """Set nnU-Net's three folders below `root`, inside the block.
 
-    They are created: ``raw``, ``preprocessed``, ``results``. The environment is restored at the end.
+    ``raw``, ``preprocessed`` and ``results`` are created. The environment is restored at the end.
     """
     variables = {}
     for name, folder in _FOLDERS.items():

@@ -1,4 +1,4 @@
-"""Where randomness comes from: seeds, their children, and the generators that are seeded with them."""
+"""The source of all randomness: seeds, their children, and the generators seeded with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The batches below a branch of the seed tree, and `detaug.current()`: the one that is being made."""
+"""The batches below a branch of the seed tree, and `detaug.current()`, the one being made."""
 
 from __future__ import annotations
 
@@ -16,13 +16,18 @@ from detaug.seeding.tree import SeedTree, make_generator
 
 @dataclass(frozen=True)
 class SeedBranch:
-    """Where in the seed tree a pipeline's batches are."""
+    """The place of a pipeline's batches in the seed tree.
+
+    Attributes:
+        tree: the branch that they are below.
+        num_streams: number of logical workers.
+    """
 
     tree: SeedTree
     num_streams: int
 
     def line(self, epoch: int, step: int) -> str:
-        """A batch's SeedSequence as a line of Python."""
+        """Return a batch's SeedSequence as a line of Python."""
         return f"{self.tree!r}.sequence({epoch}, {step}, num_streams={self.num_streams})"
 
 
@@ -30,11 +35,11 @@ class Current:
     """The batch (or the sample of a batch) that is being made.
 
     Attributes:
-        epoch: which epoch.
-        step: which batch of it, in the one global stream of all ranks.
-        stream: which logical worker.
-        turn: how many batches this worker made before it in the epoch.
-        sample: which sample of the batch, where one is being made by itself; else None.
+        epoch: its index.
+        step: the batch's index in the epoch, in the one global order of all ranks.
+        stream: the logical worker's index.
+        turn: number of batches that this logical worker made before it in the epoch.
+        sample: the sample's index in the batch if one is being made by itself; else None.
     """
 
     def __init__(
@@ -49,9 +54,12 @@ class Current:
         self._calls = 0
 
     def sequence(self, sample: int | None = None) -> np.random.SeedSequence:
-        """The SeedSequence of this batch, or of one sample of it."""
-        number = self.sample if sample is None else sample
-        key = (self.epoch, self.stream, self.turn) + (() if number is None else (number,))
+        """Return the SeedSequence of this batch, or of one sample of it."""
+        if sample is None:
+            sample = self.sample
+        key: tuple[int, ...] = (self.epoch, self.stream, self.turn)
+        if sample is not None:
+            key += (sample,)
         return np.random.SeedSequence(self.entropy, spawn_key=key)
 
     @property
@@ -61,35 +69,36 @@ class Current:
 
     @property
     def generator(self) -> np.random.Generator:
-        """The batch's (or the sample's) own Generator: one object for the whole batch, so draws
-        follow each other.
+        """The batch's (or the sample's) own Generator.
+
+        It is one object for the whole batch: every draw continues where the last one ended.
         """
         if self._generator is None:
             self._generator = make_generator(self.sequence())
         return self._generator
 
     def next_sample_generator(self) -> np.random.Generator:
-        """The Generator of the next sample: the n-th call in a batch gets sample child n."""
+        """Return the Generator of the next sample: the n-th call in a batch gets sample child n."""
         if self.sample is not None:
             return self.generator
-        number, self._calls = self._calls, self._calls + 1
-        return make_generator(self.sequence(number))
+        sample = self._calls
+        self._calls += 1
+        return make_generator(self.sequence(sample))
 
     def of_sample(self, sample: int) -> Current:
-        """The same batch, seen from one of its samples."""
+        """Return the same batch, seen from one of its samples."""
         return Current(self._branch, self.epoch, self.step, sample)
 
     def empty(
         self, shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = np.float32
     ) -> np.ndarray[Any, Any]:
-        """An array as `numpy.empty` makes it, for a large part of this batch: put into the batch it
-        is not copied any more.
+        """Return an uninitialised array for a large part of this batch, which is not copied again.
 
-        In a worker it lies in the shared memory that the batch travels in; elsewhere it is an
-        ordinary array. Its contents are undefined, so write all of it. It is for this batch: what a
-        loader still holds of it when the batch is done is copied, as any other array is (so do
-        generator functions, whose frames hold what they yielded last). A process that the loader
-        forks meanwhile shares it: what one writes, the other sees.
+        In a worker it lies in the shared memory that carries the batch; elsewhere it is an ordinary
+        array. Its contents are undefined, so write all of it. Use it for this batch only: an array
+        that the loader still holds when the batch is done is copied, as any other array is (a
+        generator function's frame holds its last value). A process that the loader forks in the
+        meantime shares it: what one writes, the other sees.
 
         Args:
             shape: of the array; a number or several.
@@ -102,6 +111,8 @@ class Current:
 
 
 class _Making(threading.local):
+    """The batch that each thread is making."""
+
     batch: Current | None = None
 
 
@@ -109,8 +120,9 @@ _making = _Making()
 
 
 def current() -> Current:
-    """The batch that is being made in this thread: `.generator`, `.epoch`, `.step`, `.stream`,
-    `.sample`.
+    """Return the batch that is being made in this thread.
+
+    It has `.generator`, `.epoch`, `.step`, `.stream`, `.turn` and `.sample`.
 
     Raises:
         RuntimeError: no batch is being made here.
@@ -118,22 +130,22 @@ def current() -> Current:
     if _making.batch is None:
         raise RuntimeError(
             "detaug.current() is known only while a DeterministicAugmenter makes a batch (inside "
-            "its loader or "
-            "transform, in the thread that called it). Elsewhere, take a Generator from "
-            "detaug.SeedTree(seed).generator(epoch, step)."
+            "its loader or transform, in the thread that called it). Elsewhere, take a Generator "
+            "from detaug.SeedTree(seed).generator(epoch, step)."
         )
     return _making.batch
 
 
 def is_making() -> bool:
-    """Whether a batch is being made in this thread: global random states are then seeded."""
+    """Return whether a batch is being made in this thread: global random states are then seeded."""
     return _making.batch is not None
 
 
 @contextmanager
 def making(batch: Current | None) -> Iterator[None]:
-    """Inside, `current()` is `batch`; None: no batch is being made."""
-    outer, _making.batch = _making.batch, batch
+    """Let `current()` return `batch` inside the block; None: no batch is being made."""
+    outer = _making.batch
+    _making.batch = batch
     try:
         yield
     finally:

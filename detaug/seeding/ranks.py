@@ -25,170 +25,239 @@ LAUNCHERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
 )
 
-#: Advice.
+#: Ends the advice of several messages.
 WHERE_RANKS_ARE_KNOWN = (
     "where the process group is initialised (in Lightning: in train_dataloader())"
 )
 
 
 def launcher() -> tuple[str, str]:
-    """The two variables of the launcher that started this process; torchrun's where none did."""
-    return next(
-        (pair for pair in LAUNCHERS if all(os.environ.get(name) for name in pair)), LAUNCHERS[0]
-    )
+    """Return the two variables of the launcher of this process; torchrun's if there is none."""
+    for rank_variable, size_variable in LAUNCHERS:
+        if os.environ.get(rank_variable) and os.environ.get(size_variable):
+            return rank_variable, size_variable
+    return LAUNCHERS[0]
 
 
 class RankUnknown(RuntimeError, ValueError):
-    """Something needs this process's rank, or a value from rank 0, and there is no process group to
-    ask.
-    """
+    """This process's rank, or a value from rank 0, is needed, and there is no process group."""
 
 
 def process_group() -> tuple[int, int] | None:
-    """(rank, world size) of the default process group; None where `torch.distributed` is not
-    initialised.
-    """
+    """Return (rank, world size) of the default process group; None if it is not initialised."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return None
     return torch.distributed.get_rank(), torch.distributed.get_world_size()
 
 
 def known_rank(rank: int | None = None) -> int | None:
-    """This process's rank: the one given, else the process group's, else the launcher's, else None.
+    """Return this process's rank.
 
-    ValueError: the process group gives this process another one, or the launcher's is no rank.
+    Args:
+        rank: the user's; None: the process group's, else the launcher's, else None.
+
+    Raises:
+        TypeError: the user's rank is not an integer.
+        ValueError: the process group gives this process another rank, or the launcher's is no rank.
     """
-    given, group = None if rank is None else non_negative_int("rank", rank), process_group()
+    if rank is not None:
+        rank = non_negative_int("rank", rank)
+    group = process_group()
     if group is None:
-        return _from_environment(launcher()[0]) if given is None else given
-    if given not in (None, group[0]):
+        if rank is not None:
+            return rank
+        rank_variable, _ = launcher()
+        return _from_environment(rank_variable)
+    group_rank, group_size = group
+    if rank is not None and rank != group_rank:
         raise ValueError(
-            f"rank={given} was given, but torch.distributed says that this process is rank "
-            f"{group[0]} of {group[1]}: "
-            "pass that rank, or leave rank out"
+            f"rank={rank} was given, but torch.distributed says that this process is rank "
+            f"{group_rank} of {group_size}: pass that rank, or leave rank out"
         )
-    return group[0]
+    return group_rank
 
 
-def place() -> tuple[int | None, int | None]:
-    """(rank, number of processes that train together), by the process group, else by the launcher;
-    (0, 1) where nothing speaks of ranks. None is what nothing says: Lightning's processes have
-    ``LOCAL_RANK`` and ``WORLD_SIZE``, and no rank before ``fit`` makes the group. ValueError: the
-    launcher's variables are no numbers.
+def rank_and_world_size() -> tuple[int | None, int | None]:
+    """Return (rank, world size), of the process group, else of the launcher, else (0, 1).
+
+    Either is None if it is not known: Lightning's processes have ``LOCAL_RANK`` and ``WORLD_SIZE``,
+    and no rank before ``fit`` makes the group.
+
+    Raises:
+        ValueError: the launcher's variables are no numbers.
     """
     group = process_group()
     if group is not None:
         return group
-    rank, processes = map(_from_environment, launcher())
-    if processes == 1 or (rank, processes, _local_rank()) == (None, None, None):
+    rank_variable, size_variable = launcher()
+    rank = _from_environment(rank_variable)
+    world_size = _from_environment(size_variable)
+    if world_size == 1:
         return rank or 0, 1
-    return rank, processes
+    local_rank = _local_rank()
+    if rank is None and world_size is None and local_rank is None:
+        return 0, 1
+    return rank, world_size
 
 
 def known_rank_and_world_size() -> tuple[int, int]:
-    """(rank, number of processes that train together). RankUnknown: nothing says which of several
-    this process is.
+    """Return (rank, world size).
+
+    Raises:
+        RankUnknown: the environment does not say which of several processes this is.
+        ValueError: the launcher's variables are no numbers.
     """
-    rank, processes = place()
-    if rank is None or processes is None:
-        found = {
-            name: os.environ[name] for name in (*launcher(), "LOCAL_RANK") if os.environ.get(name)
-        }
-        told = ", ".join(f"{name}={value}" for name, value in found.items())
-        raise RankUnknown(
-            f"{told} in the environment does not say which of how many ranks this process is: do "
-            f"this {WHERE_RANKS_ARE_KNOWN}, "
-            "or pass the numbers"
-        )
-    return rank, processes
+    rank, world_size = rank_and_world_size()
+    if rank is not None and world_size is not None:
+        return rank, world_size
+    settings = {}
+    for name in (*launcher(), "LOCAL_RANK"):
+        if os.environ.get(name):
+            settings[name] = os.environ[name]
+    text = ", ".join(f"{name}={value}" for name, value in settings.items())
+    raise RankUnknown(
+        f"{text} in the environment does not say which of how many ranks this process is: do "
+        f"this {WHERE_RANKS_ARE_KNOWN}, or pass the numbers"
+    )
 
 
 def check_all_are_known(world_size: int) -> None:
-    """ValueError: more processes train together than `world_size`, and would all be given the same."""
+    """Raise ValueError if more than `world_size` processes train together.
+
+    Each of them would get the same batches.
+    """
     try:
-        (rank, processes), local_rank = place(), _local_rank()
+        rank, known_size = rank_and_world_size()
+        local_rank = _local_rank()
     except ValueError:
-        return  # variables that are no numbers are not a launcher's
-    least = max(rank or 0, local_rank or 0) + 1 if processes is None else processes
-    if least > world_size:
-        this = f"rank {rank}" if rank is not None else f"local rank {local_rank}"
-        raise ValueError(
-            f"{'' if processes else 'at least '}{least} processes train together (this is {this}), "
-            f"and {world_size} is "
-            "known of here, so that each would be given the same batches. Pass "
-            "rank=torch.distributed.get_rank() and "
-            f"world_size=torch.distributed.get_world_size(), {WHERE_RANKS_ARE_KNOWN}, or read a "
-            "torch Dataset with "
-            "detaug.DataLoader(..., shard=True); rank=0, world_size=1 gives every process all "
-            "batches"
-        )
+        # Variables that are no numbers are not a launcher's.
+        return
+    if known_size is None:
+        # A rank of any kind counts from 0.
+        least_size = max(rank or 0, local_rank or 0) + 1
+    else:
+        least_size = known_size
+    if least_size <= world_size:
+        return
+    size_text = str(least_size) if known_size else f"at least {least_size}"
+    rank_text = f"local rank {local_rank}" if rank is None else f"rank {rank}"
+    raise ValueError(
+        f"{size_text} processes train together (this is {rank_text}), and {world_size} is "
+        "known of here, so that each would be given the same batches. Pass "
+        "rank=torch.distributed.get_rank() and world_size=torch.distributed.get_world_size(), "
+        f"{WHERE_RANKS_ARE_KNOWN}, or read a torch Dataset with "
+        "detaug.DataLoader(..., shard=True); rank=0, world_size=1 gives every process all batches"
+    )
 
 
 def _local_rank() -> int | None:
-    """This process's number on its machine; some launchers write -1 for none."""
-    return None if os.environ.get("LOCAL_RANK") == "-1" else _from_environment("LOCAL_RANK")
+    """Return this process's index on its machine; some launchers write -1 for none."""
+    if os.environ.get("LOCAL_RANK") == "-1":
+        return None
+    return _from_environment("LOCAL_RANK")
 
 
 def _from_environment(variable: str) -> int | None:
+    """Return a variable's number; None if it is not set or empty.
+
+    Raises:
+        ValueError: it is no number, or negative.
+    """
     text = os.environ.get(variable)
+    if not text:
+        return None
     try:
-        return non_negative_int(variable, int(text)) if text else None
+        return non_negative_int(variable, int(text))
     except ValueError:
         raise ValueError(
             f"{variable}={text!r} in the environment must be a non-negative integer, as launchers "
-            "set it: correct it, "
-            f"or unset {variable}"
+            f"set it: correct it, or unset {variable}"
         ) from None
 
 
 def broadcast_from_rank_0(value: Any) -> Any:
-    """Rank 0's `value`, pickled, on every rank of the default process group. Every rank must call
-    it.
+    """Return rank 0's `value`, pickled, on every rank of the default process group.
 
-    NCCL only moves GPU memory: the value then travels through this process's current device, or,
-    where none was chosen yet, the one of torchrun's ``LOCAL_RANK``, so that two ranks do not meet
-    on device 0.
+    Every rank must call it. NCCL only moves GPU memory: the value then travels through this
+    process's current device, or, if none was chosen yet, through that of torchrun's ``LOCAL_RANK``.
+    Otherwise two ranks would meet on device 0.
     """
-    held, device = [value], None
+    # A list of one: torch writes the received value into it.
+    values = [value]
+    device = None
     if torch.distributed.get_backend() == "nccl" and torch.cuda.is_available():
-        local_rank = _from_environment("LOCAL_RANK") or 0
-        unchosen = torch.cuda.current_device() == 0 and local_rank < torch.cuda.device_count()
-        device = torch.device("cuda", local_rank if unchosen else torch.cuda.current_device())
-    torch.distributed.broadcast_object_list(held, src=0, device=device)
-    return held[0]
+        device = torch.device("cuda", _cuda_device())
+    torch.distributed.broadcast_object_list(values, src=0, device=device)
+    return values[0]
+
+
+def _cuda_device() -> int:
+    """Return the index of this process's device: the current one, or that of ``LOCAL_RANK``."""
+    local_rank = _from_environment("LOCAL_RANK") or 0
+    current = torch.cuda.current_device()
+    # Device 0 is the current one until the user chooses another.
+    if current == 0 and local_rank < torch.cuda.device_count():
+        return local_rank
+    return current
 
 
 def common_seed(rank: int | None, verbose: bool = True) -> Seed:
-    """The seed of all ranks where none was given: ``DETAUG_SEED`` (ValueError: it is no seed), else
-    one that rank 0 draws and logs. RankUnknown: one of several processes without a process group,
-    where each would draw another.
+    """Return the seed of all ranks if the user gave none.
+
+    It is the environment's ``DETAUG_SEED``, else one that rank 0 draws and logs.
+
+    Args:
+        rank: of this process; None: not known.
+        verbose: log where the seed comes from.
+
+    Raises:
+        RankUnknown: one of several processes has no process group: each would draw another seed.
+        ValueError: ``DETAUG_SEED`` is no seed.
     """
-    given, group = bool(os.environ.get(SEED_VARIABLE)), process_group()
-    processes = place()[1] or 1
-    if group is None and not given and (rank or processes > 1):
+    is_in_environment = bool(os.environ.get(SEED_VARIABLE))
+    group = process_group()
+    _, known_size = rank_and_world_size()
+    world_size = known_size or 1
+    if group is None and not is_in_environment and (rank or world_size > 1):
+        size_text = str(world_size) if world_size > 1 else "several"
         raise RankUnknown(
-            f"this is one of {processes if processes > 1 else 'several'} processes (rank {rank}), "
-            "no seed was given, and without "
+            f"this is one of {size_text} processes (rank {rank}), no seed was given, and without "
             f"a process group each would draw another: pass seed=, set {SEED_VARIABLE}, or call "
             "torch.distributed.init_process_group first"
         )
+    if group is None:
+        seed, origin = _seed_or_error()
+        if seed is None:
+            raise ValueError(origin)
+        return announced(seed, origin, verbose)
+    group_rank, _ = group
+    outcome: tuple[Seed | None, str] = (None, "")
+    if group_rank == 0:
+        outcome = _seed_or_error()
     # Rank 0 sends its failure too: the other ranks would wait for it forever.
-    found: tuple[Seed | None, str] = (None, "")
-    if group is None or group[0] == 0:
-        try:
-            found = (resolve_seed(None), f"from {SEED_VARIABLE}" if given else "drawn")
-        except ValueError as error:
-            found = (None, str(error))
-    seed, origin = found if group is None else broadcast_from_rank_0(found)
+    seed, origin = broadcast_from_rank_0(outcome)
     if seed is None:
-        raise ValueError(origin if group is None else f"on rank 0: {origin}")
-    return announced(
-        seed, origin if group is None or group[0] == 0 else f"rank 0's, {origin}", verbose
-    )
+        raise ValueError(f"on rank 0: {origin}")
+    if group_rank != 0:
+        origin = f"rank 0's, {origin}"
+    return announced(seed, origin, verbose)
+
+
+def _seed_or_error() -> tuple[Seed | None, str]:
+    """Return the environment's seed or a drawn one and its origin; or None and an error's text."""
+    is_in_environment = bool(os.environ.get(SEED_VARIABLE))
+    try:
+        seed = resolve_seed(None)
+    except ValueError as error:
+        return None, str(error)
+    if is_in_environment:
+        return seed, f"from {SEED_VARIABLE}"
+    return seed, "drawn"
 
 
 def announced(seed: Seed, origin: str, verbose: bool) -> Seed:
-    """The seed, logged with where it comes from."""
-    if verbose and origin != "drawn":  # `resolve_seed` has logged that
+    """Return the seed, after it was logged with its origin."""
+    # `resolve_seed` has logged a drawn one.
+    if verbose and origin != "drawn":
         logger.info("seed=%s (%s)", text_of_seed(seed), origin)
     return seed

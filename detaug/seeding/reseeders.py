@@ -23,11 +23,10 @@ from detaug.seeding.generators import (
 
 Reseeder = Callable[[Any, np.random.SeedSequence], None]
 
-#: What users registered, by the type's name.
+#: The users' functions, by the type's name.
 _registered: dict[str, Reseeder] = {}
-#: What `reseeder_of` found for a type; a weak reference, because pipelines bring classes of their
-#: own.
-_found: WeakKeyDictionary[type, Reseeder | None] = WeakKeyDictionary()
+#: Results of `reseeder_of`. The references are weak, because pipelines bring classes of their own.
+_cache: WeakKeyDictionary[type, Reseeder | None] = WeakKeyDictionary()
 
 
 def register_reseeder(kind: type, function: Reseeder) -> None:
@@ -40,7 +39,7 @@ def register_reseeder(kind: type, function: Reseeder) -> None:
             other object gets. It sets all randomness of `obj`, whatever state it is in, and leaves
             the sequence as it is (no ``spawn``).
             Worker processes get a copy of it: a function in a module, or anything else that
-                cloudpickle can write.
+            cloudpickle can write.
 
     Raises:
         TypeError: `kind` is no type, or `function` cannot be called.
@@ -53,32 +52,36 @@ def register_reseeder(kind: type, function: Reseeder) -> None:
             f"{function!r}"
         )
     _registered[_name(kind)] = function
-    _found.clear()
+    _cache.clear()
 
 
 def reseeder_of(kind: type) -> Reseeder | None:
-    """What seeds objects of that type, or None. Registrations of users come before detaug's own;
-    among either, the class that stands first in the type's method resolution order decides.
+    """Return the function that seeds objects of that type, or None.
+
+    Registrations of users come before detaug's own; among either, the class that is first in the
+    type's method resolution order decides.
     """
     try:
-        return _found[kind]
+        return _cache[kind]
     except KeyError:
-        found = _found[kind] = _look_up(kind)
-        return found
+        reseeder = _look_up(kind)
+        _cache[kind] = reseeder
+        return reseeder
 
 
 def registered() -> dict[str, Reseeder]:
-    """What users registered in this process, for `install` in another one."""
+    """Return the registrations of users in this process, for `install` in another one."""
     return dict(_registered)
 
 
 def install(snapshot: dict[str, Reseeder]) -> None:
-    """Take over what `registered` gave in another process."""
+    """Add the registrations of another process; see `registered`."""
     _registered.update(snapshot)
-    _found.clear()
+    _cache.clear()
 
 
 def _look_up(kind: type) -> Reseeder | None:
+    """Return the function for a type from the registries, or None."""
     names = [_name(base) for base in kind.__mro__]
     for name in names:
         if name in _registered:
@@ -92,15 +95,16 @@ def _look_up(kind: type) -> Reseeder | None:
 
 
 def _name(kind: type) -> str:
-    # The user's script has another name in a process that multiprocessing spawned.
-    module = "__main__" if kind.__module__ == "__mp_main__" else kind.__module__
+    """Return a type's full name."""
+    module = kind.__module__
+    if module == "__mp_main__":
+        # The user's script has this name in a process that multiprocessing spawned.
+        module = "__main__"
     return f"{module}.{kind.__qualname__}"
 
 
 def _reseed_monai(transform: Any, sequence: np.random.SeedSequence) -> None:
-    """MONAI's protocol is ``set_random_state(state=RandomState)``. A transform's own ``R`` is
-    seeded in place.
-    """
+    """Seed a MONAI transform by ``set_random_state(state=RandomState)``; its own ``R`` in place."""
     state = getattr(transform, "__dict__", {}).get("R")
     if not isinstance(state, np.random.RandomState):
         state = np.random.RandomState(np.random.MT19937(sequence))
@@ -109,27 +113,24 @@ def _reseed_monai(transform: Any, sequence: np.random.SeedSequence) -> None:
     if inherited != "monai.transforms.compose":
         transform.set_random_state(state=state)
         return
-    # A composition would hand 32 bits to each of its transforms: they get their own children
-    # instead, of other words than those of `sequence`, from which spawning would meet the children
-    # of the seed path.
+    # A composition would hand 32 bits to each of its transforms, so they get their own children
+    # instead. These are of other words than `sequence`, whose own children are those of the seed
+    # path.
     transform.R = state
     words = sequence.generate_state(4, np.uint32)
-    for number, part in enumerate(transform.transforms):
+    for index, part in enumerate(transform.transforms):
         reseed = reseeder_of(type(part))
         if reseed is not None and callable(getattr(part, "set_random_state", None)):
-            reseed(part, np.random.SeedSequence(words, spawn_key=(number,)))
+            reseed(part, np.random.SeedSequence(words, spawn_key=(index,)))
 
 
 def _reseed_albumentations(transform: Any, sequence: np.random.SeedSequence) -> None:
-    """The protocol of Albumentations 2 and AlbumentationsX is ``set_random_state(generator,
-    python_generator)``.
-    """
+    """Seed a transform of Albumentations 2 or AlbumentationsX, by its ``set_random_state``."""
     words = sequence.generate_state(16, np.uint32)
-    number = int.from_bytes(words[8:].astype("<u4").tobytes(), "little")
-    # The words 0 ... 7 are those that PCG64DXSM takes.
-    transform.set_random_state(
-        np.random.Generator(np.random.PCG64DXSM(sequence)), random.Random(number)
-    )
+    # PCG64DXSM takes the words 0 ... 7.
+    generator = np.random.Generator(np.random.PCG64DXSM(sequence))
+    python_seed = int.from_bytes(words[8:].astype("<u4").tobytes(), "little")
+    transform.set_random_state(generator, random.Random(python_seed))
 
 
 _OWN: dict[type, Reseeder | None] = {

@@ -63,7 +63,7 @@ class SeedTree:
         self._entropy = entropy_words(self.seed, _path)
 
     def child(self, name: str) -> SeedTree:
-        """The branch of that name. ``child("a/b")`` is ``child("a").child("b")``.
+        """Return the branch of that name. ``child("a/b")`` is ``child("a").child("b")``.
 
         Raises:
             TypeError: the name is not a string.
@@ -80,7 +80,7 @@ class SeedTree:
 
     @property
     def entropy(self) -> list[int]:
-        """The four uint32 words that every SeedSequence of this branch starts from."""
+        """The four uint32 words from which every SeedSequence of this branch starts."""
         return list(self._entropy)
 
     def sequence(
@@ -90,14 +90,14 @@ class SeedTree:
         num_streams: int = 1,
         sample: int | None = None,
     ) -> np.random.SeedSequence:
-        """The SeedSequence of this branch, of an epoch, of a batch, or of a sample.
+        """Return the SeedSequence of this branch, of an epoch, of a batch, or of a sample.
 
         Args:
-            epoch: 0 ... 2**32 - 1. Left out: the branch's root.
-            step: the batch's number within the epoch; it is turn ``step // num_streams`` of stream
+            epoch: 0 ... 2**32 - 1. None: the branch's root.
+            step: the batch's index within the epoch; it is turn ``step // num_streams`` of stream
                 ``step % num_streams``.
-            num_streams: how many logical workers the pipeline has.
-            sample: a sample's number within the batch.
+            num_streams: number of the pipeline's logical workers.
+            sample: a sample's index within the batch.
 
         Raises:
             TypeError, ValueError: a number is not an integer or out of range, or the level above it
@@ -107,18 +107,19 @@ class SeedTree:
             raise ValueError("step and sample lie below an epoch: pass epoch too")
         if sample is not None and step is None:
             raise ValueError("a sample lies below a batch: pass step too")
-        levels = {"epoch": epoch, "sample": sample}
+        levels = {"epoch": epoch}
         if step is not None:
-            turn, stream = divmod(
-                non_negative_int("step", step), positive_int("num_streams", num_streams)
-            )
-            levels = {"epoch": epoch, "stream": stream, "turn": turn, "sample": sample}
-        key = tuple(
-            spawn_key_element(level, number)
-            for level, number in levels.items()
-            if number is not None
-        )
-        return np.random.SeedSequence(self._entropy, spawn_key=key)
+            step = non_negative_int("step", step)
+            num_streams = positive_int("num_streams", num_streams)
+            turn, stream = divmod(step, num_streams)
+            levels["stream"] = stream
+            levels["turn"] = turn
+        levels["sample"] = sample
+        key = []
+        for level, index in levels.items():
+            if index is not None:
+                key.append(spawn_key_element(level, index))
+        return np.random.SeedSequence(self._entropy, spawn_key=tuple(key))
 
     def generator(
         self,
@@ -127,12 +128,13 @@ class SeedTree:
         num_streams: int = 1,
         sample: int | None = None,
     ) -> np.random.Generator:
-        """``Generator(PCG64DXSM(...))`` on the same node that `sequence` gives for these arguments."""
+        """Return ``Generator(PCG64DXSM(...))`` on the node that `sequence` returns for the same."""
         return make_generator(self.sequence(epoch, step, num_streams, sample))
 
     def integer(self, bits: int = 31) -> int:
-        """An integer 0 ... 2**bits - 1 that stands for this branch, for libraries that want one
-        (scikit-learn's random_state, an experiment's trial seeds).
+        """Return an integer 0 ... 2**bits - 1 for this branch, for libraries that take one.
+
+        Examples are scikit-learn's random_state and the trial seeds of an experiment.
 
         Raises:
             ValueError: bits is not within 1 ... 64.
@@ -140,73 +142,89 @@ class SeedTree:
         width = positive_int("bits", bits)
         if width > 64:
             raise ValueError(f"bits must be within 1 ... 64, got {width}")
-        return int(self.sequence().generate_state(1, np.uint64)[0]) >> (64 - width)
+        (word,) = self.sequence().generate_state(1, np.uint64)
+        return int(word) >> (64 - width)
 
     def __repr__(self) -> str:
-        return f"SeedTree({self.seed!r})" + "".join(f".child({part!r})" for part in self.path)
+        children = "".join(f".child({name!r})" for name in self.path)
+        return f"SeedTree({self.seed!r}){children}"
 
 
 def make_generator(sequence: np.random.SeedSequence) -> np.random.Generator:
-    """The one kind of Generator used everywhere: PCG64DXSM."""
+    """Return a Generator of the one kind that is used everywhere: PCG64DXSM."""
     return np.random.Generator(np.random.PCG64DXSM(sequence))
 
 
 def of_part(sequence: np.random.SeedSequence, part: bytes) -> np.random.SeedSequence:
-    """The node with the same key in another branch: that of a part of the pipeline, which has 16
-    bytes to its name.
+    """Return the node with the same key in the branch of a part of the pipeline.
+
+    Args:
+        sequence: of a seed tree's branch; its entropy is four words.
+        part: the part's name, 16 bytes.
     """
-    entropy = _branch_of_part(tuple(sequence.entropy), part)  # type: ignore[arg-type]  # four words, in every branch
+    words: Any = sequence.entropy
+    entropy = _branch_of_part(tuple(words), part)
     return np.random.SeedSequence(entropy, spawn_key=sequence.spawn_key)
 
 
 @lru_cache(maxsize=4096)
 def _branch_of_part(entropy: tuple[int, ...], part: bytes) -> tuple[int, ...]:
-    """Hashed to four words, as the branches of a seed tree are."""
-    digest = hashlib.blake2b(
-        struct.pack("<4I", *entropy) + part, digest_size=16, person=b"detaug-part"
-    ).digest()
+    """Return four words, hashed as those of a seed tree's branches are."""
+    data = struct.pack("<4I", *entropy) + part
+    digest = hashlib.blake2b(data, digest_size=16, person=b"detaug-part").digest()
     return struct.unpack("<4I", digest)
 
 
 def entropy_words(seed: Seed, path: tuple[str, ...] = ()) -> tuple[int, int, int, int]:
-    """Four uint32 words from (scheme, seed, name path), as the module's docstring publishes it."""
+    """Return four uint32 words for (scheme, seed, name path), as the module's docstring defines."""
     parts = [b"detaug-seed", _u32(SEED_SCHEME)]
-    parts += (
-        [b"l", _u32(len(seed)), *map(_integer, seed)]
-        if isinstance(seed, list)
-        else [b"i", _integer(seed)]
-    )
-    parts += [_u32(len(path)), *(_counted(name.encode("utf-8")) for name in path)]
+    if isinstance(seed, list):
+        parts += [b"l", _u32(len(seed))]
+        parts += [_integer(number) for number in seed]
+    else:
+        parts += [b"i", _integer(seed)]
+    parts.append(_u32(len(path)))
+    for name in path:
+        parts.append(_counted(name.encode("utf-8")))
     digest = hashlib.blake2b(b"".join(parts), digest_size=16).digest()
     return struct.unpack("<4I", digest)
 
 
 def _u32(number: int) -> bytes:
+    """Return an unsigned 32-bit little-endian integer."""
     return number.to_bytes(4, "little")
 
 
 def _counted(data: bytes) -> bytes:
+    """Return the data after its length."""
     return _u32(len(data)) + data
 
 
 def _integer(number: int) -> bytes:
-    return _counted(number.to_bytes((number.bit_length() + 7) // 8, "big"))
+    """Return a non-negative integer of any size, after its length."""
+    num_bytes = (number.bit_length() + 7) // 8
+    return _counted(number.to_bytes(num_bytes, "big"))
 
 
 def resolve_seed(seed: int | Sequence[int] | None) -> Seed:
-    """The seed as plain Python integers; ``None`` becomes ``DETAUG_SEED``, or a number drawn from
-    the OS and logged.
+    """Return the seed as plain Python integers.
+
+    None becomes the environment's ``DETAUG_SEED``, or a number drawn from the operating system and
+    logged.
+
+    Raises:
+        TypeError, ValueError: as for `SeedTree`; or ``DETAUG_SEED`` is not a seed.
     """
     if seed is not None:
         return checked_seed(seed)
-    if text := os.environ.get(SEED_VARIABLE):
+    text = os.environ.get(SEED_VARIABLE)
+    if text:
         try:
             return seed_of_text(text)
         except ValueError:
             raise ValueError(
                 f"{SEED_VARIABLE}={text!r} in the environment is not a seed: it must be a "
-                "non-negative integer, "
-                "or several with commas between them"
+                "non-negative integer, or several with commas between them"
             ) from None
     drawn = secrets.randbits(63)
     logger.warning(
@@ -219,34 +237,57 @@ def resolve_seed(seed: int | Sequence[int] | None) -> Seed:
 
 
 def seed_of_text(text: str) -> Seed:
-    """A seed as ``DETAUG_SEED`` and command lines have it: a non-negative integer, or several with
-    commas between them. ValueError: it is something else.
+    """Return the seed that ``DETAUG_SEED`` or a command line has.
+
+    Args:
+        text: a non-negative integer, or several with commas between them. ``"7,"`` is a list of
+            one.
+
+    Raises:
+        ValueError: it is something else.
     """
-    numbers = [int(part) for part in text.removesuffix(",").split(",")]  # "7," is a list of one
-    return checked_seed(numbers if "," in text else numbers[0])
+    numbers = [int(part) for part in text.removesuffix(",").split(",")]
+    if "," in text:
+        return checked_seed(numbers)
+    return checked_seed(numbers[0])
 
 
 def text_of_seed(seed: Seed) -> str:
-    """What `seed_of_text` reads."""
+    """Return the text that `seed_of_text` reads as this seed."""
     if isinstance(seed, int):
         return str(seed)
-    return ",".join(map(str, seed)) + "," * (len(seed) == 1)
+    text = ",".join(str(number) for number in seed)
+    if len(seed) == 1:
+        # Otherwise it would be read as an int.
+        text += ","
+    return text
 
 
 def checked_seed(seed: int | Sequence[int]) -> Seed:
-    """The seed as an int or a list of ints. Errors: see `SeedTree`."""
+    """Return the seed as an int or a list of ints.
+
+    Raises:
+        TypeError, ValueError: as for `SeedTree`.
+    """
     if isinstance(seed, np.ndarray) and seed.ndim == 1:
         seed = list(seed)
     if isinstance(seed, (list, tuple)):
         if not seed:
             raise ValueError("a seed list must not be empty")
-        return [non_negative_int(f"seed[{i}]", number) for i, number in enumerate(seed)]
+        return [non_negative_int(f"seed[{index}]", value) for index, value in enumerate(seed)]
     return non_negative_int("seed", seed)
 
 
 def non_negative_int(what: str, value: Any) -> int:
-    """`value` as an int. Raises TypeError where it is not an integer (bool is refused), ValueError
-    where negative.
+    """Return a value as an int that is at least 0.
+
+    Args:
+        what: the argument's name, for the message.
+        value: an integer of any library.
+
+    Raises:
+        TypeError: it is not an integer (bool is refused).
+        ValueError: it is negative.
     """
     number = _as_int(what, value, "a non-negative integer")
     if number < 0:
@@ -255,7 +296,7 @@ def non_negative_int(what: str, value: Any) -> int:
 
 
 def positive_int(what: str, value: Any) -> int:
-    """As `non_negative_int`, and at least 1."""
+    """Return a value as an int that is at least 1; see `non_negative_int`."""
     number = _as_int(what, value, "a positive integer")
     if number < 1:
         raise ValueError(f"{what} must be at least 1, got {number}")
@@ -263,6 +304,7 @@ def positive_int(what: str, value: Any) -> int:
 
 
 def _as_int(what: str, value: Any, allowed: str) -> int:
+    """Return a value as an int, or raise TypeError with what is `allowed`."""
     if isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{what} must be {allowed}, got {value!r}")
     try:
@@ -278,8 +320,9 @@ def _as_int(what: str, value: Any, allowed: str) -> int:
 
 
 def spawn_key_element(what: str, value: Any) -> int:
-    """As `non_negative_int`, and at most 2**32 - 1: SeedSequence would spread a larger one over two
-    words, and two different keys could then be one.
+    """Return a value as an int within 0 ... 2**32 - 1; see `non_negative_int`.
+
+    SeedSequence would spread a larger one over two words, and two different keys could then be one.
     """
     number = non_negative_int(what, value)
     if number >= UINT32_RANGE:
@@ -287,5 +330,5 @@ def spawn_key_element(what: str, value: Any) -> int:
     return number
 
 
-#: Its public home, by which state dicts of loaders that hold one name it.
+#: The public module: state dicts of loaders that hold a SeedTree name its class by it.
 SeedTree.__module__ = "detaug.seeding"

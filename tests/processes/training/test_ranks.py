@@ -19,7 +19,7 @@ import pytest
 import torch
 import torch.distributed
 
-from detaug.seeding.ranks import RankUnknown, known_rank, place, process_group
+from detaug.seeding.ranks import RankUnknown, known_rank, process_group, rank_and_world_size
 from detaug.training import isolate_rng, seed_everything
 
 RANKS = 3
@@ -39,7 +39,10 @@ def message_of(call):
 
 def seeds_in_this_group(rank):
     """What every rank of a group does; each entry is compared between ranks."""
-    found = {"group": process_group(), "known": [known_rank(), known_rank(rank), place()[1]]}
+    found = {
+        "group": process_group(),
+        "known": [known_rank(), known_rank(rank), rank_and_world_size()[1]],
+    }
     os.environ.pop("DETAUG_SEED", None)
     found["drawn"] = seed_everything(), draws(), os.environ["DETAUG_SEED"]
 

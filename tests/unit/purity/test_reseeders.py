@@ -43,7 +43,7 @@ def _no_registrations() -> Iterator[None]:
     yield
     reseeders._registered.clear()
     reseeders._registered.update(saved)
-    reseeders._found.clear()
+    reseeders._cache.clear()
 
 
 def test_a_registered_type_and_its_subclasses_are_found() -> None:
@@ -81,7 +81,7 @@ def test_registrations_can_be_taken_to_a_new_interpreter() -> None:
     register_reseeder(Dice, reseed_dice)
     sent = pickle.dumps(registered())
     reseeders._registered.clear()
-    reseeders._found.clear()
+    reseeders._cache.clear()
     assert reseeder_of(LoadedDice) is None
     install(pickle.loads(sent))
     assert reseeder_of(LoadedDice) is reseed_dice
