@@ -59,7 +59,7 @@ def empty(
     if isinstance(shape, SupportsIndex):
         sides = (operator.index(shape),)
     else:
-        sides = tuple(map(operator.index, shape))
+        sides = tuple(operator.index(side) for side in shape)
     kind: np.dtype[Any] = np.dtype(dtype)
     size = math.prod(sides) * kind.itemsize
     allocate = _allocator.allocate

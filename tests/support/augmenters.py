@@ -33,7 +33,7 @@ def mark_rare_cases(items: list[pytest.Item]) -> None:
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         rarely = item.path.stem not in SPAWN_ALWAYS or parameters.get("n") in (1, 5)
-        methods = [each for each in parameters.values() if isinstance(each, str)]
+        methods = [value for value in parameters.values() if isinstance(value, str)]
         if "forkserver" in methods or ("spawn" in methods and rarely):
             item.add_marker(pytest.mark.slow)
 
@@ -117,8 +117,8 @@ def script(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[
         return started[-1]
 
     yield start
-    for each in started:
-        each.kill_all()
+    for executor in started:
+        executor.kill_all()
 
 
 @pytest.fixture(autouse=True)

@@ -86,8 +86,8 @@ def running(make: Callable[[], Executor]) -> Iterator[Callable[..., Running]]:
         return started[-1]
 
     yield start
-    for each in started:
-        each.augmenter.close()
+    for running in started:
+        running.augmenter.close()
 
 
 class Shares(DataLoader):

@@ -40,17 +40,16 @@ def read_the_broken_case(error: BaseException) -> None:
 
 
 def make_error(kind: str) -> BaseException:
-    return {
-        "value": lambda: ValueError("voxel spacing is zero"),
-        "key": lambda: KeyError("case_017"),
-        "reader": lambda: ReaderError("case_017.nii.gz", 3),
-        "unpicklable": lambda: UnpicklableError("holds a lock"),
-        "assertion": lambda: AssertionError(),
-        "memory": lambda: MemoryError("no room for case_017"),
-        "file": lambda: FileNotFoundError(
-            errno.ENOENT, "No such file or directory", "case_017.nii.gz"
-        ),
-    }[kind]()
+    errors: dict[str, BaseException] = {
+        "value": ValueError("voxel spacing is zero"),
+        "key": KeyError("case_017"),
+        "reader": ReaderError("case_017.nii.gz", 3),
+        "unpicklable": UnpicklableError("holds a lock"),
+        "assertion": AssertionError(),
+        "memory": MemoryError("no room for case_017"),
+        "file": FileNotFoundError(errno.ENOENT, "No such file or directory", "case_017.nii.gz"),
+    }
+    return errors[kind]
 
 
 class RaisesAt(RandomLoader):

@@ -30,40 +30,73 @@ class Unprintable(Exception):
         raise RuntimeError
 
 
-def _raising(error: BaseException) -> Any:
-    raise error
+def raises() -> Any:
+    raise RuntimeError("no data\nat /nowhere")
 
 
-def _doing(*calls: Any) -> Any:
-    for call in calls:
-        call()
+def unprintable() -> Any:
+    raise Unprintable
+
+
+def exits() -> Any:
+    sys.exit(3)
+
+
+def wants_arguments(folder: str) -> Any:
+    return folder
+
+
+def none() -> Any:
+    return None
+
+
+def a_loader_alone() -> Any:
+    return Loader()
+
+
+def prints() -> Any:
+    print("NOISE")
+    os.write(1, b"NOISE\n")
     return sound()
 
 
-def _sleep_in_a_thread() -> None:
+def changes_directory() -> Any:
+    os.chdir("/")
+    return sound()
+
+
+def changes_environment() -> Any:
+    os.environ.clear()
+    return sound()
+
+
+def starts_a_thread() -> Any:
     threading.Thread(target=time.sleep, args=(1e6,), daemon=True).start()
+    return sound()
 
 
-#: name → (the factory, what is said). Every command ends with 2 where one of these is called.
+def changes_signals() -> Any:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    return sound()
+
+
+#: The factory and a part of the message, by name. Every command that calls one ends with 2.
 UNUSABLE: dict[str, tuple[Any, str]] = {
-    "raises": (
-        lambda: _raising(RuntimeError("no data\nat /nowhere")),
-        "raises RuntimeError: no data at /nowhere (",
-    ),
-    "unprintable": (lambda: _raising(Unprintable()), "Unprintable"),
-    "exits": (lambda: sys.exit(3), "ends the program: sys.exit(3)"),
-    "wants_arguments": (lambda folder: folder, "raises TypeError: "),
-    "none": (lambda: None, "it returned NoneType"),
-    "a_loader_alone": (Loader, "return (it, None)"),
+    "raises": (raises, "raises RuntimeError: no data at /nowhere ("),
+    "unprintable": (unprintable, "Unprintable"),
+    "exits": (exits, "ends the program: sys.exit(3)"),
+    "wants_arguments": (wants_arguments, "raises TypeError: "),
+    "none": (none, "it returned NoneType"),
+    "a_loader_alone": (a_loader_alone, "return (it, None)"),
 }
 
-#: name → a factory that works, but does something before.
+#: Factories that work, but do something before, by name.
 ODD: dict[str, Any] = {
-    "prints": lambda: _doing(lambda: print("NOISE"), lambda: os.write(1, b"NOISE\n")),
-    "changes_directory": lambda: _doing(lambda: os.chdir("/")),
-    "changes_environment": lambda: _doing(os.environ.clear),
-    "starts_a_thread": lambda: _doing(_sleep_in_a_thread),
-    "changes_signals": lambda: _doing(lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)),
+    "prints": prints,
+    "changes_directory": changes_directory,
+    "changes_environment": changes_environment,
+    "starts_a_thread": starts_a_thread,
+    "changes_signals": changes_signals,
 }
 
 
@@ -74,6 +107,3 @@ def interrupts() -> Any:
 def hangs() -> Any:
     os.write(2, b"HANGING\n")
     time.sleep(1e6)
-
-
-globals().update({name: factory for name, (factory, _) in UNUSABLE.items()} | ODD)

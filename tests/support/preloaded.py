@@ -60,6 +60,11 @@ class Program(subprocess.Popen[str]):
             return None
 
 
+def _default_interrupts() -> None:
+    """Let an interrupt end the program, whatever the tests' own process does with it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Preloaded:
     """The interpreter, started when it is first needed; it imports these modules beside detaug.
 
@@ -93,11 +98,11 @@ class Preloaded:
                 cwd=folder,
                 env={**environment, **(mark or {})},
                 start_new_session=True,
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+                preexec_fn=_default_interrupts,
             )
         if self._control is None:
             self._control = self._started(environment)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        parent_end, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         script = str(program) if isinstance(program, Path) else ""
         code = program.read_text() if isinstance(program, Path) else program
@@ -110,30 +115,30 @@ class Preloaded:
             whole_end,
         ]
         socket.send_fds(
-            self._control, [json.dumps(request).encode()], [out_end, err_end, theirs.fileno()]
+            self._control, [json.dumps(request).encode()], [out_end, err_end, child_end.fileno()]
         )
-        theirs.close()
+        child_end.close()
         os.close(out_end)
         os.close(err_end)
-        return Program(int(self._control.recv(100)), open(out), open(err), ours)
+        return Program(int(self._control.recv(100)), open(out), open(err), parent_end)
 
     def _started(self, environment: Mapping[str, str]) -> socket.socket:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        parent_end, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with child_end:
             started = subprocess.Popen(
                 [
                     sys.executable,
                     "-c",
-                    f"from {__name__} import serve; serve{(theirs.fileno(), *self._modules)}",
+                    f"from {__name__} import serve; serve{(child_end.fileno(), *self._modules)}",
                 ],
-                pass_fds=[theirs.fileno()],
+                pass_fds=[child_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={**environment, "PYTHONUNBUFFERED": "1"},
                 start_new_session=True,
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+                preexec_fn=_default_interrupts,
             )
             started.wait()
-        return ours
+        return parent_end
 
     def close(self) -> None:
         """Let it end, once nothing is asked of it any more."""
@@ -204,8 +209,8 @@ def _serve(control: socket.socket) -> Callable[[], None] | None:
         if not pid:
             os.dup2(out, 1)
             os.dup2(err, 2)
-            for each in (*descriptors, *running):
-                os.close(each)
+            for descriptor in (*descriptors, *running):
+                os.close(descriptor)
             for _, tell in running.values():
                 tell.close()
             return partial(_be, *json.loads(text))

@@ -44,8 +44,8 @@ def augmenter(
 
 def run(ledger: Path, batches: int = 12, **options: Any) -> Path:
     """So many batches, epoch after epoch, and the end."""
-    with augmenter(ledger, **options) as made:
-        take(made, batches)
+    with augmenter(ledger, **options) as augmenter_of_run:
+        take(augmenter_of_run, batches)
     return ledger
 
 

@@ -4,9 +4,11 @@ their probabilities.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,24 +21,77 @@ SHAPES = {"image": (3, 20, 20, 20)}
 MANY = 3000
 PATCH = (8, 8, 8)
 
-Taken = Callable[[dict[str, Any]], Iterable[Any]]
+Read = Callable[[dict[str, Any]], Iterable[Any]]
 
 
-def drawn(transform: t.Transform, taken: Taken, many: int = MANY) -> list[Any]:
+def drawn(transform: t.Transform, read: Read, many: int = MANY) -> list[Any]:
+    """Return what `read` finds in the params of many draws, all in one list."""
     rng = SeedTree(7).generator()
-    return [each for _ in range(many) for each in taken(transform.sample(rng, SHAPES))]
+    values: list[Any] = []
+    for _ in range(many):
+        values.extend(read(transform.sample(rng, SHAPES)))
+    return values
 
 
-def under(key: str) -> Taken:
-    return lambda params: params[key]
+def at(params: Any, path: tuple[Any, ...]) -> Any:
+    """Return the part of the params at a path of keys, indices and slices."""
+    for step in path:
+        params = params[step]
+    return params
 
 
-def alone(key: str) -> Taken:
-    return lambda params: [params[key]]
+def under(*path: Any) -> Read:
+    """Read the items of the param at a path."""
+
+    def read(params: dict[str, Any]) -> Iterable[Any]:
+        return at(params, path)
+
+    return read
 
 
-def of_all_axes(key: str) -> Taken:
-    return lambda params: [number for each in params[key] for number in each]
+def alone(*path: Any) -> Read:
+    """Read the param at a path as one value."""
+
+    def read(params: dict[str, Any]) -> Iterable[Any]:
+        return [at(params, path)]
+
+    return read
+
+
+def number_of(*path: Any) -> Read:
+    """Read the length of the param at a path."""
+
+    def read(params: dict[str, Any]) -> Iterable[Any]:
+        return [len(at(params, path))]
+
+    return read
+
+
+def as_tuple(key: str) -> Read:
+    """Read a list as one value."""
+
+    def read(params: dict[str, Any]) -> Iterable[Any]:
+        return [tuple(params[key])]
+
+    return read
+
+
+def edges_of_regions(axis: int) -> Read:
+    """Read the edges of all regions along an axis, in voxels."""
+
+    def read(params: dict[str, Any]) -> Iterable[Any]:
+        return [upper[axis] - lower[axis] for lower, upper in params["holes"]]
+
+    return read
+
+
+def of_all_axes(key: str) -> Read:
+    """Read the numbers of all channels and axes."""
+
+    def read(params: dict[str, Any]) -> Iterable[Any]:
+        return itertools.chain.from_iterable(params[key])
+
+    return read
 
 
 def spatial(**options: Any) -> t.SpatialTransform:
@@ -49,11 +104,19 @@ def between(points: list[float]) -> float:
     return (points[2] - points[1]) / (1 - points[1])
 
 
-EVEN: dict[str, tuple[t.Transform, Taken, float, float]] = {
+def place_between_control_points(params: dict[str, Any]) -> list[float]:
+    return [between(params["control_points"][0])]
+
+
+def time_of_second_motion(params: dict[str, Any]) -> list[float]:
+    return [3 * params["motions"][0]["times"][1] - 2]
+
+
+EVEN: dict[str, tuple[t.Transform, Read, float, float]] = {
     "brightness": (t.MultiplicativeBrightness((0.5, 2), False), under("multipliers"), 0.5, 2),
     "brightness of all channels": (
         t.BrightnessAdditive(0.2, 0.5, True),
-        lambda p: p["shift"][:1],
+        under("shift", slice(1)),
         0.2,
         0.5,
     ),
@@ -68,43 +131,43 @@ EVEN: dict[str, tuple[t.Transform, Taken, float, float]] = {
         1,
     ),
     "sharpening": (t.Sharpening((0.1, 1)), under("strengths"), 0.1, 1),
-    "lower percentile": (t.CutOffOutliers((1, 5), 99), lambda p: [p["percentiles"][0][0]], 1, 5),
-    "upper percentile": (t.CutOffOutliers(1, (90, 99)), lambda p: [p["percentiles"][0][1]], 90, 99),
+    "lower percentile": (t.CutOffOutliers((1, 5), 99), alone("percentiles", 0, 0), 1, 5),
+    "upper percentile": (t.CutOffOutliers(1, (90, 99)), alone("percentiles", 0, 1), 90, 99),
     "radius": (t.ApplyRandomBinaryOperator([0], strel_size=(1, 3)), under("strel_size"), 1, 3),
-    "bias": (t.BiasField((-0.2, 0.6)), lambda p: p["coefficients"][0][:3], -0.2, 0.6),
-    "slices' distance": (t.Anisotropy(), lambda p: p["downsampling"][:1], 1.5, 5),
-    "cut k-space": (t.GibbsNoise((0.2, 0.7)), lambda p: p["alphas"][:1], 0.2, 0.7),
-    "ghosts' intensity": (t.Ghosting(), lambda p: [p["ghosts"][0]["intensity"]], 0.5, 1),
+    "bias": (t.BiasField((-0.2, 0.6)), under("coefficients", 0, slice(3)), -0.2, 0.6),
+    "slices' distance": (t.Anisotropy(), under("downsampling", slice(1)), 1.5, 5),
+    "cut k-space": (t.GibbsNoise((0.2, 0.7)), under("alphas", slice(1)), 0.2, 0.7),
+    "ghosts' intensity": (t.Ghosting(), alone("ghosts", 0, "intensity"), 0.5, 1),
     "time of the second motion": (
         t.Motion(),
-        lambda p: [3 * p["motions"][0]["times"][1] - 2],
+        time_of_second_motion,
         -0.3,
         0.3,
     ),
     "turns of motions": (
         t.Motion(),
-        lambda p: p["motions"][0]["rotations"][1],
+        under("motions", 0, "rotations", 1),
         -math.radians(10),
         math.radians(10),
     ),
-    "control points": (t.HistogramShift(3), lambda p: p["control_points"][0][1:2], 0, 1),
+    "control points": (t.HistogramShift(3), alone("control_points", 0, 1), 0, 1),
     "later control points": (
         t.HistogramShift(4),
-        lambda p: [between(p["control_points"][0])],
+        place_between_control_points,
         0,
         1,
     ),
-    "windows' middle": (t.LocalGamma((2, 9)), lambda p: p["kernels"][0]["loc"], -1, 2),
+    "windows' middle": (t.LocalGamma((2, 9)), under("kernels", 0, "loc"), -1, 2),
     "windows' strength": (
         t.BrightnessGradientAdditive(5, 0, (1, 4)),
-        lambda p: [p["kernels"][0]["strength"]],
+        alone("kernels", 0, "strength"),
         1,
         4,
     ),
-    "rectangles": (t.BlankRectangle(2, (-1.0, 3.0), 3), lambda p: p["values"][0], -1, 3),
+    "rectangles": (t.BlankRectangle(2, (-1.0, 3.0), 3), under("values", 0), -1, 3),
     "center": (spatial(random_crop=True), under("center_location_in_pixels"), 4, 16),
-    "scaling": (spatial(p_scaling=1, scaling=(0.7, 1.4)), lambda p: [p["affine"][1][1]], 0.7, 1.4),
-    "shear": (spatial(p_shear=1, shear=(-0.2, 0.4)), lambda p: [p["affine"][0][1]], -0.2, 0.4),
+    "scaling": (spatial(p_scaling=1, scaling=(0.7, 1.4)), alone("affine", 1, 1), 0.7, 1.4),
+    "shear": (spatial(p_shear=1, shear=(-0.2, 0.4)), alone("affine", 0, 1), -0.2, 0.4),
     "translation": (
         spatial(p_translation=1, translation=(1, 3)),
         under("center_location_in_pixels"),
@@ -116,10 +179,9 @@ EVEN: dict[str, tuple[t.Transform, Taken, float, float]] = {
 
 @pytest.mark.parametrize("name", EVEN)
 def test_numbers_are_even_over_their_range(name: str) -> None:
-    transform, taken, low, high = EVEN[name]
+    transform, read, low, high = EVEN[name]
     assert (
-        stats.kstest(drawn(transform, taken, 1500), stats.uniform(low, high - low).cdf).pvalue
-        > 1e-3
+        stats.kstest(drawn(transform, read, 1500), stats.uniform(low, high - low).cdf).pvalue > 1e-3
     )
 
 
@@ -129,13 +191,33 @@ def test_added_brightness_of_each_channel_is_normal() -> None:
 
 
 def channels(params: dict[str, Any]) -> list[bool]:
-    return [c in params["apply_to_channel"] for c in range(3)]
+    return [channel in params["apply_to_channel"] for channel in range(3)]
 
 
-GATES: dict[str, tuple[t.Transform, Taken, float]] = {
+def are_first_two_channels_changed(params: dict[str, Any]) -> list[bool]:
+    return [all(channels(params)[:2])]
+
+
+def are_all_channels_changed(params: dict[str, Any]) -> list[bool]:
+    return [all(channels(params))]
+
+
+def is_one_strength(params: dict[str, Any]) -> list[bool]:
+    return [len(set(params["strengths"])) == 1]
+
+
+def mirrored_axes(params: dict[str, Any]) -> list[bool]:
+    return [axis in params["axes"] for axis in range(3)]
+
+
+def are_two_axes_mirrored(params: dict[str, Any]) -> list[bool]:
+    return [{0, 2} <= set(params["axes"])]
+
+
+GATES: dict[str, tuple[t.Transform, Read, float]] = {
     "gamma of two channels": (
         t.Gamma((0.5, 2), 0, False, 0.3, 1),
-        lambda p: [all(channels(p)[:2])],
+        are_first_two_channels_changed,
         0.09,
     ),
     "inverted gamma": (t.Gamma((0.5, 2), 0.2, False, 1, 0.7), under("invert_image"), 0.2),
@@ -149,19 +231,19 @@ GATES: dict[str, tuple[t.Transform, Taken, float]] = {
     ),
     "median": (t.MedianFilter((2, 8), p_per_channel=0.5), under("apply_channel"), 0.5),
     "sharpening": (t.Sharpening(1, 0.5, 0.3, 0.2), under("apply_channel"), 0.3),
-    "one strength": (t.Sharpening((0, 1), 0.5), lambda p: [len(set(p["strengths"])) == 1], 0.5),
+    "one strength": (t.Sharpening((0, 1), 0.5), is_one_strength, 0.5),
     "clamping": (t.Sharpening(1, 0, 0.3, 0.2), under("clamp_intensities"), 0.2),
     "inversion": (t.InvertImage(0.4, 0.3, 0.5), alone("apply"), 0.4),
     "inversion of all": (
         t.InvertImage(0.4, 0.3, 0.5),
-        lambda p: [all(channels(p))],
+        are_all_channels_changed,
         0.4 * (0.3 + 0.7 / 8),
     ),
     "outliers": (t.CutOffOutliers(p_per_channel=0.6), under("percentiles"), 0.6),
     "retained deviation": (t.CutOffOutliers(1, 99, False, 0.6, 0.25), under("retain_std"), 0.15),
     "gradient": (t.BrightnessGradientAdditive(5, p_per_channel=0.4), under("kernels"), 0.4),
-    "mirrored axis": (t.Mirror((0, 1, 2)), lambda p: [axis in p["axes"] for axis in range(3)], 0.5),
-    "two mirrored axes": (t.Mirror((0, 1, 2)), lambda p: [{0, 2} <= set(p["axes"])], 0.25),
+    "mirrored axis": (t.Mirror((0, 1, 2)), mirrored_axes, 0.5),
+    "two mirrored axes": (t.Mirror((0, 1, 2)), are_two_axes_mirrored, 0.25),
     "operator": (t.ApplyRandomBinaryOperator([2], p_per_label=0.3), alone("operators"), 0.3),
     "rotation or scaling": (
         spatial(p_rotation=0.2, p_scaling=0.25),
@@ -176,132 +258,160 @@ GATES: dict[str, tuple[t.Transform, Taken, float]] = {
 
 @pytest.mark.parametrize("name", GATES)
 def test_gates_open_with_their_probability(name: str) -> None:
-    transform, taken, probability = GATES[name]
-    found = drawn(transform, taken)
-    assert stats.binomtest(sum(map(bool, found)), len(found), probability).pvalue > 1e-4
+    transform, read, probability = GATES[name]
+    answers = [bool(answer) for answer in drawn(transform, read)]
+    assert stats.binomtest(sum(answers), len(answers), probability).pvalue > 1e-4
 
 
 def turn(params: dict[str, Any]) -> list[Any]:
     return [(params["num_rot_per_combination"][0], *params["axis_combinations"][0])]
 
 
-def size_of_first(params: dict[str, Any]) -> list[int]:
+def edge_of_first(params: dict[str, Any]) -> list[int]:
     lower, upper = params["rectangles"][0][0]
-    return [high - low for low, high in zip(lower, upper, strict=True)]
+    return [upper[0] - lower[0]]
+
+
+def places_of_regions(params: dict[str, Any]) -> list[int]:
+    return [lower[2] for lower, _ in params["holes"]]
 
 
 RECTANGLES = t.BlankRectangle([[2, 6], [3, 9], [1, 20]], 0, (1, 5))
 REGIONS = t.CoarseDropout(2, (3, 1, 3), max_holes=4, max_spatial_size=(6, -1, 3))
 ONE_HOT = t.RemoveRandomConnectedComponentFromOneHotEncoding([2, 1])
-CHOICES: dict[str, tuple[t.Transform, Taken, int]] = {
+CHOICES: dict[str, tuple[t.Transform, Read, int]] = {
     "turns and planes": (t.Rot90(1), turn, 9),
-    "orders of axes": (t.TransposeAxes((0, 1, 2)), lambda p: [tuple(p["axis_order"])], 6),
-    "sizes of rectangles": (RECTANGLES, lambda p: size_of_first(p)[:1], 4),
-    "numbers of rectangles": (RECTANGLES, lambda p: [len(p["rectangles"][0])], 4),
+    "orders of axes": (t.TransposeAxes((0, 1, 2)), as_tuple("axis_order"), 6),
+    "sizes of rectangles": (RECTANGLES, edge_of_first, 4),
+    "numbers of rectangles": (RECTANGLES, number_of("rectangles", 0), 4),
     "places of rectangles": (
         t.BlankRectangle(17, 0, 1),
-        lambda p: [p["rectangles"][0][0][0][2]],
+        alone("rectangles", 0, 0, 0, 2),
         4,
     ),
     "sizes, the upper end not included": (t.MedianFilter((2, 8)), under("filter_sizes"), 6),
     "operators": (t.ApplyRandomBinaryOperator([0, 1, 2]), under("operators"), 4),
     "orders of channels": (
         t.ApplyRandomBinaryOperator([0, 1, 2]),
-        lambda p: [tuple(p["apply_to_channels"])],
+        as_tuple("apply_to_channels"),
         6,
     ),
-    "orders of one-hot channels": (ONE_HOT, lambda p: [tuple(p["apply_to_channels"])], 2),
-    "axes of slices": (t.Anisotropy((0, 2)), lambda p: p["axes"][:1], 2),
+    "orders of one-hot channels": (ONE_HOT, as_tuple("apply_to_channels"), 2),
+    "axes of slices": (t.Anisotropy((0, 2)), under("axes", slice(1)), 2),
     "numbers of control points": (
         t.HistogramShift((3, 6)),
-        lambda p: [len(p["control_points"][0])],
+        number_of("control_points", 0),
         4,
     ),
-    "numbers of ghosts": (t.Ghosting(), lambda p: [p["ghosts"][0]["num_ghosts"]], 7),
-    "axes of ghosts": (t.Ghosting(), lambda p: [p["ghosts"][0]["axis"]], 3),
-    "numbers of regions": (t.CoarseDropout(2, 3, max_holes=4), lambda p: [len(p["holes"])], 3),
+    "numbers of ghosts": (t.Ghosting(), alone("ghosts", 0, "num_ghosts"), 7),
+    "axes of ghosts": (t.Ghosting(), alone("ghosts", 0, "axis"), 3),
+    "numbers of regions": (t.CoarseDropout(2, 3, max_holes=4), number_of("holes"), 3),
     "sizes of regions": (
         REGIONS,
-        lambda p: [upper[0] - lower[0] for lower, upper in p["holes"]],
+        edges_of_regions(0),
         4,
     ),
     "sizes of regions up to the whole": (
         REGIONS,
-        lambda p: [upper[1] - lower[1] for lower, upper in p["holes"]],
+        edges_of_regions(1),
         20,
     ),
-    "places of regions": (REGIONS, lambda p: [lower[2] for lower, _ in p["holes"]], 18),
-    "places of a crop": (t.RandomCrop((17, 18, 19)), lambda p: p["center"][:1], 4),
+    "places of regions": (REGIONS, places_of_regions, 18),
+    "places of a crop": (t.RandomCrop((17, 18, 19)), under("center", slice(1)), 4),
 }
 
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_choices_are_as_likely_as_each_other(name: str) -> None:
-    transform, taken, count = CHOICES[name]
-    counts = Counter(drawn(transform, taken))
+    transform, read, count = CHOICES[name]
+    counts = Counter(drawn(transform, read))
     assert len(counts) == count
     assert stats.chisquare(list(counts.values())).pvalue > 1e-3
 
 
 def test_numbers_of_turns_are_rounded_and_a_larger_crop_is_in_the_middle() -> None:
-    assert set(drawn(t.Rot90((0.6, 3.4)), lambda p: [len(p["axis_combinations"])])) == {1, 2, 3}
+    assert set(drawn(t.Rot90((0.6, 3.4)), number_of("axis_combinations"))) == {1, 2, 3}
     assert set(drawn(t.RandomCrop((40, 40, 40)), under("center"), 10)) == {10}
 
 
-TOGETHER: dict[str, Callable[[bool], tuple[t.Transform, str]]] = {
-    "bias": lambda one: (t.BiasField(synchronize_channels=one), "coefficients"),
-    "ghosts": lambda one: (t.Ghosting(synchronize_channels=one), "ghosts"),
-    "motion": lambda one: (t.Motion(synchronize_channels=one), "motions"),
-    "spikes": lambda one: (t.Spikes(synchronize_channels=one), "spikes"),
-    "windows": lambda one: (t.LocalContrast((2, 9), same_for_all_channels=one), "kernels"),
-    "local contrast": lambda one: (t.LocalContrast((2, 9), same_for_all_channels=one), "contrasts"),
-    "local gamma": lambda one: (t.LocalGamma((2, 9), same_for_all_channels=one), "gammas"),
-    "local smoothing": lambda one: (
-        t.LocalSmoothing((2, 9), same_for_all_channels=one),
-        "strengths",
+SYNCHRONIZE = "synchronize_channels"
+SAME = "same_for_all_channels"
+P_SAME = "p_same_for_each_channel"
+
+#: A transform without the option that draws its channels together, that option, and the param.
+TOGETHER: dict[str, tuple[Callable[..., t.Transform], str, str]] = {
+    "bias": (t.BiasField, SYNCHRONIZE, "coefficients"),
+    "ghosts": (t.Ghosting, SYNCHRONIZE, "ghosts"),
+    "motion": (t.Motion, SYNCHRONIZE, "motions"),
+    "spikes": (t.Spikes, SYNCHRONIZE, "spikes"),
+    "windows": (partial(t.LocalContrast, (2, 9)), SAME, "kernels"),
+    "local contrast": (partial(t.LocalContrast, (2, 9)), SAME, "contrasts"),
+    "local gamma": (partial(t.LocalGamma, (2, 9)), SAME, "gammas"),
+    "local smoothing": (partial(t.LocalSmoothing, (2, 9)), SAME, "strengths"),
+    "gradients": (partial(t.BrightnessGradientAdditive, (2, 9)), SAME, "kernels"),
+    "brightness": (
+        partial(t.MultiplicativeBrightness, (0.5, 2)),
+        "synchronize_channels",
+        "multipliers",
     ),
-    "gradients": lambda one: (
-        t.BrightnessGradientAdditive((2, 9), same_for_all_channels=one),
-        "kernels",
+    "gamma": (
+        partial(t.Gamma, (0.5, 2), 0, p_per_channel=1, p_retain_stats=1),
+        "synchronize_channels",
+        "gamma",
     ),
-    "brightness": lambda one: (t.MultiplicativeBrightness((0.5, 2), one), "multipliers"),
-    "gamma": lambda one: (t.Gamma((0.5, 2), 0, one, 1, 1), "gamma"),
-    "noise": lambda one: (t.GaussianNoise((0.1, 0.5), synchronize_channels=one), "sigmas"),
-    "low resolution": lambda one: (t.SimulateLowResolution((0.5, 1), one, True, None), "scales"),
-    "low resolution, each axis": lambda one: (
-        t.SimulateLowResolution((0.5, 1), one, False, None),
+    "noise": (partial(t.GaussianNoise, (0.1, 0.5)), SYNCHRONIZE, "sigmas"),
+    "low resolution": (
+        partial(t.SimulateLowResolution, (0.5, 1), synchronize_axes=True, ignore_axes=None),
+        SYNCHRONIZE,
         "scales",
     ),
-    "median": lambda one: (
-        t.MedianFilter((1, 15), p_same_for_each_channel=float(one)),
-        "filter_sizes",
+    "low resolution, each axis": (
+        partial(t.SimulateLowResolution, (0.5, 1), synchronize_axes=False, ignore_axes=None),
+        SYNCHRONIZE,
+        "scales",
     ),
-    "outliers": lambda one: (t.CutOffOutliers((1, 5), (90, 99), one), "percentiles"),
+    "median": (partial(t.MedianFilter, (1, 15)), P_SAME, "filter_sizes"),
+    "outliers": (
+        partial(t.CutOffOutliers, (1, 5), (90, 99)),
+        "p_synchronize_channels",
+        "percentiles",
+    ),
 }
+
+
+def channels_are_equal(key: str) -> Read:
+    """Read whether a param is the same for all channels."""
+
+    def read(params: dict[str, Any]) -> Iterable[Any]:
+        texts = {str(channel) for channel in params[key]}
+        return [len(texts) == 1]
+
+    return read
 
 
 @pytest.mark.parametrize("name", TOGETHER)
 def test_channels_are_drawn_together_if_asked_and_else_apart(name: str) -> None:
-    for one in (True, False):
-        transform, key = TOGETHER[name](one)
-        same = drawn(transform, lambda params, key=key: [len(set(map(str, params[key]))) == 1], 20)
-        assert all(same) if one else not all(same)
+    make, option, key = TOGETHER[name]
+    together: Any = True
+    apart: Any = False
+    if option == P_SAME:
+        together = 1.0
+        apart = 0.0
+    assert all(drawn(make(**{option: together}), channels_are_equal(key), 20))
+    assert not all(drawn(make(**{option: apart}), channels_are_equal(key), 20))
 
 
 def test_axes_are_drawn_together_if_asked_and_else_apart() -> None:
-    for one in (True, False):
-        blur = t.GaussianBlur((1, 5), synchronize_axes=one).sample(SeedTree(7).generator(), SHAPES)
-        low = t.SimulateLowResolution((0.5, 1), False, one, None).sample(
-            SeedTree(7).generator(), SHAPES
-        )
-        assert [len(set(each)) for each in (*blur["sigmas"], *low["scales"])] == [
-            1 if one else 3
-        ] * 6
-    shared = t.GaussianBlur((1, 5), synchronize_channels=True).sample(
-        SeedTree(7).generator(), SHAPES
-    )
-    assert len(shared["sigmas"]) == 3
+    for together, num_numbers in ((True, 1), (False, 3)):
+        blur = t.GaussianBlur((1, 5), synchronize_axes=together)
+        low_resolution = t.SimulateLowResolution((0.5, 1), False, together, None)
+        blurred = blur.sample(SeedTree(7).generator(), SHAPES)
+        lowered = low_resolution.sample(SeedTree(7).generator(), SHAPES)
+        channels_numbers = [*blurred["sigmas"], *lowered["scales"]]
+        assert [len(set(numbers)) for numbers in channels_numbers] == [num_numbers] * 6
+    shared = t.GaussianBlur((1, 5), synchronize_channels=True)
+    assert len(shared.sample(SeedTree(7).generator(), SHAPES)["sigmas"]) == 3
 
 
 def test_a_key_is_another_one_every_time() -> None:
-    assert len(set(drawn(t.GaussianNoise(0.1), lambda params: [params["key"]]))) == MANY
+    assert len(set(drawn(t.GaussianNoise(0.1), alone("key")))) == MANY
