@@ -168,7 +168,9 @@ def _epoch_of_data_loader(settings: Settings, batches: int, name: str) -> Run:
         for _ in DataLoader(dataset, 2, shuffle=True, num_workers=processes):
             pass
     else:
-        loader = OurDataLoader(dataset, 2, shuffle=True, num_workers=processes, seed=SEED)
+        loader: OurDataLoader[Any] = OurDataLoader(
+            dataset, 2, shuffle=True, num_workers=processes, seed=SEED
+        )
         for _ in loader:
             pass
         loader.close()
