@@ -78,7 +78,7 @@ def fit(module: Module, *loaders: Any, checkpoint: Path | None = None, **options
     return module
 
 
-def predictions(batches: Any) -> list[Any]:
+def predictions(batches: Any) -> Any:
     trainer = pl.Trainer(
         accelerator="cpu",
         devices=2,
@@ -88,8 +88,7 @@ def predictions(batches: Any) -> list[Any]:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    found: list[Any] = trainer.predict(Module(), batches)
-    return found
+    return trainer.predict(Module(), batches)
 
 
 def weighted() -> Any:
