@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _DEFAULT = (
-    "detaug nnunet train takes the arguments of nnUNetv2_train, below. Without -tr it trains what "
-    "that trains, nnU-Net's own\n"
-    "nnUNetTrainer, which is not reproducible: name nnUNetTrainerDetAug, or "
-    "nnUNetTrainerDeterministic.\n"
+    "detaug nnunet train takes the arguments of nnUNetv2_train, below. Without -tr it trains "
+    "nnU-Net's own nnUNetTrainer,\n"
+    "which is not reproducible: name nnUNetTrainerDetAug or nnUNetTrainerDeterministic.\n"
     "Preprocessed cases, checkpoints (--c) and pretrained weights are unpickled, which runs code "
     "that is in them.\n"
 )
@@ -124,10 +123,10 @@ def _new_folder(
     help="What to train on.",
 )
 @click.option(
-    "--seed", type=options.seed, envvar="DETAUG_SEED", default="1234", help="Of all trainings."
+    "--seed", type=options.seed, envvar="DETAUG_SEED", default="1234", help="Seed of all trainings."
 )
 @click.option(
-    "--iterations", type=click.IntRange(1), default=23, help="Training batches of an epoch."
+    "--iterations", type=click.IntRange(1), default=23, help="Training batches in an epoch."
 )
 @click.option(
     "--keep",
@@ -176,7 +175,7 @@ def verify(device: str | None, keep: Path | None, **asked: Any) -> None:
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="The new folder.  [default: beside MODEL, under the stock trainer's name]",
+    help="The new folder.  [default: next to MODEL, under the stock trainer's name]",
 )
 def export(model: Path, output: Path | None) -> None:
     """Copy a model for people without detaug: the same weights, under the name of nnU-Net's own

@@ -19,7 +19,7 @@ from detaug.tools.cli.options import OutputType, conclude, json_option, write_ou
     "ledger",
     metavar="LEDGER",
     type=click.Path(path_type=Path, resolve_path=True),
-    help="Make batches of this recorded run again, and nothing else.",
+    help="Only replay batches of this recorded run, and compare.",
 )
 @click.option(
     "--batches",
@@ -29,7 +29,7 @@ from detaug.tools.cli.options import OutputType, conclude, json_option, write_ou
 @click.option(
     "--seed",
     type=options.seed,
-    help="The one seed of all rows.  [default: the augmenter's own, else 1234]",
+    help="Seed of all rows.  [default: the augmenter's own, else 1234]",
 )
 @click.option(
     "--processes", type=options.numbers, help="Process counts, comma-separated.  [default: 1,2,3]"
@@ -136,11 +136,13 @@ def _verify_against(
     "--seed",
     type=options.seed,
     envvar="DETAUG_SEED",
-    help="Of the samples.  [default: the augmenter's own, else 1234]",
+    help="Seed of the samples.  [default: the augmenter's own, else 1234]",
 )
-@click.option("--epoch", type=click.IntRange(0, 2**32 - 1), default=0, help="Of the samples.")
-@click.option("--step", type=click.IntRange(0), default=0, help="Of the first batch.")
-@click.option("--channel", type=click.IntRange(0), default=0, help="Of the image, counted from 0.")
+@click.option("--epoch", type=click.IntRange(0, 2**32 - 1), default=0, help="Epoch of the samples.")
+@click.option("--step", type=click.IntRange(0), default=0, help="Step of the first batch.")
+@click.option(
+    "--channel", type=click.IntRange(0), default=0, help="Channel of the image, counted from 0."
+)
 def preview(
     target: str | None,
     nnunet: tuple[str, str] | None,
@@ -199,7 +201,7 @@ def preview(
     "--seconds",
     type=click.FloatRange(0.1, 3600),
     default=1.5,
-    help="That each run is measured for.",
+    help="Duration of each run, in seconds.",
 )
 @json_option
 def bench(

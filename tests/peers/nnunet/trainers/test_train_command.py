@@ -14,7 +14,7 @@ from tests.peers.nnunet.trainers.command_line import DETAUG, SHORT, Run
 def test_help_names_the_trainers_to_ask_for() -> None:
     done = CliRunner().invoke(main, ["nnunet", "train", "--help"])
     assert done.exit_code == 0, done.output
-    assert "Without -tr it trains what that trains" in done.stdout
+    assert "Without -tr it trains nnU-Net's own nnUNetTrainer" in done.stdout
     assert "nnUNetTrainerDetAug" in done.stdout
     assert "usage: nnUNetv2_train" in done.stdout
 
