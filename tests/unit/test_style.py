@@ -10,15 +10,15 @@ _ROOT = Path(__file__).parents[2]
 
 #: The most of each measure. Lower them when the code allows it; never raise them.
 PACKAGE_LIMITS = {
-    "tokens per code line": 8.7,
-    "long, % of lines": 5.1,
-    "conditional expressions / 1,000": 27.6,
-    "nested comprehensions / 1,000": 2.2,
-    "lambdas / 1,000": 4.5,
-    "parallel assignments / 1,000": 11.2,
-    "starred groups / 1,000": 0.7,
+    "tokens per code line": 8.3,
+    "long, % of lines": 0.1,
+    "conditional expressions / 1,000": 10.0,
+    "nested comprehensions / 1,000": 0.2,
+    "lambdas / 1,000": 0.5,
+    "parallel assignments / 1,000": 0.3,
+    "starred groups / 1,000": 0.0,
 }
-TESTS_LIMITS = {"tokens per code line": 10.0}
+TESTS_LIMITS = {"tokens per code line": 9.5}
 
 
 @pytest.mark.parametrize(
