@@ -34,7 +34,7 @@ _NUM_COLOURS = 28
 
 #: Intensities that are drawn black and white, in the units of the page's image.
 _BLACK = 0.0
-_WHITE = 2.6
+_WHITE = 3.2
 
 PREPARATION = """\
 import math
