@@ -173,6 +173,8 @@ class Undeclared:
         current_values = {**self.variables(), **self._attributes}
         texts: dict[int, list[str]] = {}
         for path, current, saved in _differing(current_values, self._saved):
+            if _is_cache_not_filled(path, current, saved):
+                continue
             text = f"{path}: here {current}, in the state {saved}"
             texts.setdefault(_level_of(current, saved), []).append(text)
         self._saved = {}
@@ -208,6 +210,10 @@ def remarks_on_variables(pristine: PipelineSnapshot, program: Mapping[str, str])
     return remarks
 
 
+#: The text of an empty dict's keys.
+_NO_KEYS = "[]"
+
+
 def _is_looked_at(number: int) -> bool:
     """Return whether a batch is the first, second, fourth, eighth ...: more would cost too much."""
     return number & (number - 1) == 0
@@ -221,6 +227,16 @@ def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[tuple[s
         if is_in_both and _variable_of(path) not in _written:
             differing.append((path, text, other_text))
     return differing
+
+
+def _is_cache_not_filled(path: str, current: str, saved: str) -> bool:
+    """Return whether a container is filled in one of two programs, and empty in the other.
+
+    The one in which it is filled called its loader or transform before the workers started.
+    """
+    if path.endswith(".len()"):
+        return "0" in (current, saved)
+    return path.endswith(".keys()") and _NO_KEYS in (current, saved)
 
 
 def _variable_of(path: str) -> str:

@@ -938,6 +938,21 @@ def made():
     return load
 transform = made()
 """,
+        "transform(1)",
+    ),
+    "a cache that the program fills too": Correct(
+        """
+class Load:
+    def __init__(self):
+        self.cases = {}
+    def __call__(self, x):
+        case = int(np.random.randint(40))
+        if case not in self.cases:
+            self.cases[case] = float(case)
+        return {"x": x * self.cases[case]}
+transform = Load()
+""",
+        "transform(1)",
     ),
     "a memo on the function itself": Correct(
         """
