@@ -48,7 +48,8 @@ def console_lines() -> list[Any]:
     for page in PAGES:
         for line, code in blocks(page, "bash", "console", "sh"):
             for offset, command in enumerate(code.splitlines()):
-                if command.strip() and not any(part in command for part in ELSEWHERE):
+                is_command = command.strip() and not command.startswith("#")
+                if is_command and not any(part in command for part in ELSEWHERE):
                     is_slow = any(part in command for part in SLOW) and "--against" not in command
                     marks = [pytest.mark.slow] if is_slow else []
                     found.append(
