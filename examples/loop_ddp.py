@@ -27,11 +27,9 @@ def main() -> None:
     optimizer = torch.optim.AdamW(network.parameters())
     objects = {"network": network, "optimizer": optimizer, "loader": loader}
     file = args.folder / "checkpoint.pt"
-    first_epoch = 0
-    if file.exists():
-        first_epoch, states = torch.load(file)
-        for name, state in states.items():
-            objects[name].load_state_dict(state)
+    first_epoch, states = torch.load(file) if file.exists() else (0, {})
+    for name, state in states.items():
+        objects[name].load_state_dict(state)
 
     # Each step has two batches, over all ranks. The mean of their gradients does not depend on
     # which rank has which batch.

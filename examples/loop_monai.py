@@ -44,10 +44,9 @@ def main() -> None:
     objects = {"network": network, "optimizer": optimizer, "trainer": trainer, "loader": loader}
     folder = str(args.folder)
     CheckpointSaver(folder, objects, save_interval=4, epoch_level=False).attach(trainer)
-    checkpoints = list(args.folder.glob("*.pt"))
+    checkpoints = sorted(args.folder.glob("*.pt"), key=lambda path: path.stat().st_mtime_ns)
     if checkpoints:
-        latest = max(checkpoints, key=lambda path: path.stat().st_mtime_ns)
-        CheckpointLoader(str(latest), objects).attach(trainer)
+        CheckpointLoader(str(checkpoints[-1]), objects).attach(trainer)
     trainer.run()
     print("weights", fingerprint(network.state_dict()))
 

@@ -33,8 +33,7 @@ class AxialSlices(Dataset[dict[str, torch.Tensor]]):
         generator = current().generator
         for axis in (0, 1):
             if generator.random() < 0.5:
-                image = np.flip(image, axis)
-                labels = np.flip(labels, axis)
+                image, labels = np.flip(image, axis), np.flip(labels, axis)
         image = image + generator.normal(0, 0.1, image.shape).astype(np.float32)
         return {
             "image": torch.from_numpy(image[None]),
