@@ -72,7 +72,7 @@ def known_rank(rank: int | None = None) -> int | None:
     return group_rank
 
 
-def place() -> tuple[int | None, int | None]:
+def rank_and_world_size() -> tuple[int | None, int | None]:
     """Return (rank, number of processes that train together), None for a number that is unknown.
 
     The process group decides, else the launcher; (0, 1) if there is neither. Lightning's processes
@@ -101,7 +101,7 @@ def known_rank_and_world_size() -> tuple[int, int]:
     Raises:
         RankUnknown: nothing tells which of several processes this one is.
     """
-    rank, processes = place()
+    rank, processes = rank_and_world_size()
     if rank is not None and processes is not None:
         return rank, processes
     settings = []
@@ -121,7 +121,7 @@ def check_all_are_known(world_size: int) -> None:
     All of them would be given the same batches.
     """
     try:
-        rank, processes = place()
+        rank, processes = rank_and_world_size()
         local_rank = _local_rank()
     except ValueError:
         # Variables that are no numbers are not a launcher's.
@@ -201,7 +201,7 @@ def common_seed(rank: int | None, verbose: bool = True) -> Seed:
     """
     is_set = bool(os.environ.get(SEED_VARIABLE))
     group = process_group()
-    _, world_size = place()
+    _, world_size = rank_and_world_size()
     processes = world_size or 1
     if group is None and not is_set and (rank or processes > 1):
         raise RankUnknown(

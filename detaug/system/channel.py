@@ -1,8 +1,8 @@
 """Messages and file descriptors between two processes, over one socket pair, read without blocking.
 
-Each message carries its length. The reader keeps what came of one that is not complete, so a
-process that is stopped or killed while it sends holds nobody up. A descriptor comes with the first
-bytes of its message, or ahead of them.
+Each message carries its length. The reader keeps the beginning of a message that is not complete,
+so a process that is stopped or killed while it sends holds nobody up. A descriptor comes with the
+first bytes of its message, or before them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import struct
 from collections import deque
 from typing import Any
 
-#: Ahead of a message: its bytes, and whether a descriptor goes with it.
+#: The head of a message: its length in bytes, and whether a descriptor comes with it.
 _HEAD = struct.Struct("<Q?")
-_AT_ONCE = 65_536  # bytes that are read
+#: The largest number of bytes that one read takes.
+_READ_BYTES = 65_536
 _NOW = int(getattr(socket, "MSG_DONTWAIT", 0)) | int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
 
 
@@ -27,30 +28,31 @@ class ChannelClosed(Exception):
 
 
 class Channel:
-    """One end of a socket pair between processes of one program: what arrives may be unpickled. At
-    most one descriptor goes with each message.
+    """One end of a socket pair between two processes of one program.
+
+    Messages are pickled, so both ends have to trust each other. At most one descriptor comes with
+    each message.
     """
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self._read = bytearray()
-        self._descriptors: deque[int | None] = (
-            deque()
-        )  # None: one for which this process had no number free
+        # None stands for a descriptor that was lost: this process had no number free for it.
+        self._descriptors: deque[int | None] = deque()
 
     @staticmethod
     def pair() -> tuple[Channel, Channel]:
-        """Two connected ends; neither is inherited by a program that is executed."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX)
-        return Channel(ours), Channel(theirs)
+        """Return two connected ends; a program that is executed inherits neither."""
+        end, other_end = socket.socketpair(socket.AF_UNIX)
+        return Channel(end), Channel(other_end)
 
     @staticmethod
     def from_descriptor(descriptor: int) -> Channel:
-        """An end that another process passed on."""
+        """Return the end that another process passed on as a descriptor."""
         return Channel(socket.socket(fileno=descriptor))
 
     def fileno(self) -> int:
-        """For select and its like; -1 once closed."""
+        """Return the descriptor, for `select` and its like; -1 once closed."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -62,45 +64,55 @@ class Channel:
         self._socket.close()
 
     def send(self, message: Any, descriptor: int | None = None) -> None:
-        """Send one message whole, and a descriptor with it, waiting for room. ChannelClosed: the
-        other end is.
+        """Send one message, and a descriptor with it, waiting for room.
+
+        Raises:
+            ChannelClosed: the other end is closed.
         """
-        data = pickle.dumps(message, protocol=5)
-        data = _HEAD.pack(len(data), descriptor is not None) + data
+        contents = pickle.dumps(message, protocol=5)
+        data = _HEAD.pack(len(contents), descriptor is not None) + contents
+        num_sent = 0
         try:
-            sent = 0 if descriptor is None else socket.send_fds(self._socket, [data], [descriptor])
-            self._socket.sendall(data[sent:])
+            if descriptor is not None:
+                num_sent = socket.send_fds(self._socket, [data], [descriptor])
+            self._socket.sendall(data[num_sent:])
         except OSError as error:
             raise ChannelClosed from error
 
     def receive(self) -> tuple[Any, int | None]:
-        """Wait for the next message and the descriptor that came with it."""
-        while not (found := self.receive_ready(1)):
-            waiting = select.poll()  # select() cannot watch descriptors above 1023
+        """Wait for the next message, and return it with its descriptor."""
+        while True:
+            messages = self.receive_ready(1)
+            if messages:
+                return messages[0]
+            # select() cannot watch descriptors above 1023.
+            waiting = select.poll()
             waiting.register(self._socket, select.POLLIN)
             waiting.poll()
-        return found[0]
 
     def receive_ready(self, most: int = 64) -> list[tuple[Any, int | None]]:
-        """The messages that have arrived, without waiting. ChannelClosed: nothing is left to read,
-        and nothing will come.
+        """Return the messages that have arrived, with their descriptors, without waiting.
+
+        Raises:
+            ChannelClosed: nothing is left to read, and nothing will come.
         """
-        found: list[tuple[Any, int | None]] = []
-        while len(found) < most:
-            if (message := self._next_message()) is not None:
-                found.append(message)
+        messages: list[tuple[Any, int | None]] = []
+        while len(messages) < most:
+            message = self._next_message()
+            if message is not None:
+                messages.append(message)
                 continue
             try:
                 # Not by socket.recv_fds, which leaves the flags out.
                 data, ancillary, flags, _ = self._socket.recvmsg(
-                    _AT_ONCE, socket.CMSG_SPACE(4), _NOW
+                    _READ_BYTES, socket.CMSG_SPACE(4), _NOW
                 )
             except BlockingIOError:
                 break
             except OSError:
                 data = b""
             if not data:
-                if found:
+                if messages:
                     break
                 raise ChannelClosed
             # The kernel gives the descriptor of one message at a time, so that they stay in order.
@@ -109,10 +121,10 @@ class Channel:
             elif flags & socket.MSG_CTRUNC:
                 self._descriptors.append(None)
             self._read += data
-        return found
+        return messages
 
     def _next_message(self) -> tuple[Any, int | None] | None:
-        """Of what has been read; None: it is not complete."""
+        """Return the first message of what has been read; None if it is not complete."""
         if len(self._read) < _HEAD.size:
             return None
         length, has_descriptor = _HEAD.unpack_from(self._read)
@@ -121,7 +133,7 @@ class Channel:
             return None
         message = pickle.loads(self._read[_HEAD.size : end])
         del self._read[:end]
-        return (
-            message,
-            self._descriptors.popleft() if has_descriptor and self._descriptors else None,
-        )
+        descriptor = None
+        if has_descriptor and self._descriptors:
+            descriptor = self._descriptors.popleft()
+        return message, descriptor

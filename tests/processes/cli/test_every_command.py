@@ -57,7 +57,7 @@ def test_help_fits_the_terminal_and_shows_no_empty_default(
 @pytest.mark.parametrize("path", [("preview",), ("nnunet", "verify")], ids=" ".join)
 def test_help_says_where_code_in_data_is_run(path: tuple[str, ...]) -> None:
     result = CliRunner().invoke(main, [*path, "--help"])
-    assert "which runs code that is in them" in " ".join(result.output.split())
+    assert "runs code that is in them" in " ".join(result.output.split())
 
 
 def test_the_commands_are_those_of_the_page() -> None:
