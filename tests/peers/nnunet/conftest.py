@@ -7,22 +7,23 @@ session to session.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from filelock import FileLock
 
 from detaug.training import deterministic_mode, isolate_rng
-from tests.peers.nnunet.trainers.small_datasets import KINDS, prepare
+from tests.peers.nnunet.trainers.small_datasets import KINDS
+from tests.support.preloaded import Preloaded, run_code
+
+_PREPARING = "tests.peers.nnunet.trainers.small_datasets"
 
 
 @pytest.fixture(scope="session")
-def nnunet_kind(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def nnunet_kind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
     """A function from a kind of `small_datasets` to the folder with its ``raw`` and
     ``preprocessed``.
     """
@@ -35,31 +36,28 @@ def nnunet_kind(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
         else (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "nnunet"
     )
     root.mkdir(parents=True, exist_ok=True)
+    interpreter = Preloaded(_PREPARING)
 
     def prepared(kind: str) -> Path:
         ready = root / "preprocessed" / KINDS[kind].name / "ready"
         with FileLock(root / f"{kind}.lock"):
             if not ready.exists():
-                # a fork has imported nnU-Net, and what this does to settings and random state ends
-                # with it
-                process = multiprocessing.get_context("fork").Process(
-                    target=_prepare, args=(root, kind)
+                # not a fork of this process: earlier tests have started threads of torch's here,
+                # and a fork waits for ever for those that it does not have
+                ended = run_code(
+                    f"import {_PREPARING} as small; small.main()",
+                    str(root),
+                    kind,
+                    folder=Path.cwd(),
+                    environment=os.environ,
+                    interpreter=interpreter,
                 )
-                process.start()
-                process.join()
-                assert process.exitcode == 0, (root / f"{kind}.log").read_text()[-3000:]
+                assert ended.returncode == 0, (ended.stdout + ended.stderr)[-3000:]
                 ready.touch()
         return root
 
-    return prepared
-
-
-def _prepare(root: Path, kind: str) -> None:
-    with (root / f"{kind}.log").open("w") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-    torch.set_num_threads(1)
-    prepare(root, kind)
+    yield prepared
+    interpreter.close()
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import multiprocessing.pool
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from typing import Any
 
 import nibabel
 import numpy as np
+import torch
 
 from detaug.demo.mri import load_template
 from detaug.demo.nnunet import nnunet_folders, plan_and_preprocess, write_raw_dataset
@@ -206,3 +208,9 @@ def prepare(root: Path, kind: str) -> Kind:
             [made.number], "nnUNetPlans", made.configurations, [1] * len(made.configurations), False
         )
     return made
+
+
+def main() -> None:
+    """Prepare the data set that the command line names: ROOT KIND."""
+    torch.set_num_threads(1)
+    prepare(Path(sys.argv[1]), sys.argv[2])
