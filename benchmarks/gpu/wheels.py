@@ -26,7 +26,6 @@ PACKAGES = (
     "batchgenerators",
     "click",
     "cloudpickle",
-    "platformdirs",
     "psutil",
     "rich",
     "markdown-it-py",

@@ -244,7 +244,9 @@ COMPUTED: dict[str, Callable[[Sequence[Result]], str]] = {
 
 
 def gpu_table(results: Sequence[Result]) -> str:
-    """Return every finding on every card."""
+    """Return every finding on every card; a sentence that says so where none was measured."""
+    if not results:
+        return "**Not measured yet**: no card's results are in `benchmarks/results`.\n"
     text = ""
     for result in results:
         about = result["environment"]
@@ -262,7 +264,8 @@ def gpu_table(results: Sequence[Result]) -> str:
 
 
 def gpu_line(results: Sequence[Result]) -> str:
-    """Return the headline's line on a training step on a GPU, "" without a card."""
+    """Return the headline's line on a training step on a GPU."""
+    shown = f"a training step on a GPU, 128³, batch 2, {GPU_WORKERS} workers"
     ratios = []
     for result in results:
         milliseconds = {
@@ -274,10 +277,8 @@ def gpu_line(results: Sequence[Result]) -> str:
         if len(milliseconds) > 1:
             ratio = milliseconds["nnUNetTrainer"] / milliseconds["nnUNetTrainerDetAugFast"]
             ratios.append(f"{_number(ratio)}× {result['environment']['card']}")
-    if not ratios:
-        return ""
-    shown = f"a training step on a GPU, 128³, batch 2, {GPU_WORKERS} workers"
-    return f"| {shown} | nnU-Net's own | {'; '.join(ratios)} |\n"
+    result = "; ".join(ratios) or "not measured"
+    return f"| {shown} | nnU-Net's own | {result} |\n"
 
 
 def _ratio_text(measurement: Measured) -> str:
