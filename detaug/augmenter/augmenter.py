@@ -596,7 +596,7 @@ class DeterministicAugmenter(Generic[Batch]):
                 raise
             try:
                 waited = time.perf_counter() - asked_at
-                position = self._schedule.taken
+                position = self._schedule.last_position
                 assert position is not None
                 ledger.delivered(
                     Key(position.epoch, position.step),

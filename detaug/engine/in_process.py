@@ -98,8 +98,8 @@ class InProcess:
     def put_back(self, batch: Any) -> None:
         """Make the batch due again that was just returned. Implements `Engine.put_back`."""
         with making_lock():
-            assert self._schedule.taken is not None
-            self._schedule.put_back(self._schedule.taken, Delivered(batch))
+            assert self._schedule.last_position is not None
+            self._schedule.put_back(self._schedule.last_position, Delivered(batch))
 
     def move(self, position: Position) -> None:
         """Continue at another position. Implements `Engine.move`."""

@@ -220,8 +220,8 @@ class PrefetchingEngine:
 
     def put_back(self, batch: Any) -> None:
         """Make the batch due again that was just returned. Implements `Engine.put_back`."""
-        assert self._schedule.taken is not None
-        self._put_back(self._schedule.taken, Delivered(batch))
+        assert self._schedule.last_position is not None
+        self._put_back(self._schedule.last_position, Delivered(batch))
 
     def _put_back(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
         with self._lock:

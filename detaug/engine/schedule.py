@@ -68,7 +68,7 @@ class Schedule:
         #: The end of the last epoch that was read to its end.
         self.ended: Position | None = None
         #: The position of the batch that was taken last.
-        self.taken: Position | None = None
+        self.last_position: Position | None = None
         self._computed_for: Position | None = None
         self.limit = limit
         self.max_skips = max_skips
@@ -200,7 +200,7 @@ class Schedule:
         if isinstance(outcome, Delivered):
             next_position = self.after(position)
             self.outcomes.pop(self.key_at(position), None)
-            self.taken = position
+            self.last_position = position
             self.position = next_position
         elif isinstance(outcome, EpochEnd):
             self.ended = position
