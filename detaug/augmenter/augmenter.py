@@ -532,7 +532,7 @@ class DeterministicAugmenter(Generic[Batch]):
         refuse_to_be_a_loader()
         self._log_if_endless()
         position = self._schedule.position
-        has_begun = position.taken + position.before > 0
+        has_begun = position.num_taken + position.num_before_resize > 0
         if has_begun and not self._is_resuming_epoch and not self._is_closed:
             self._inspect_changes()
             self._skip_finished_epoch()
@@ -616,7 +616,7 @@ class DeterministicAugmenter(Generic[Batch]):
         end = self._schedule.ended
         if end is None:
             return
-        if end.taken + end.before == 0:
+        if end.num_taken + end.num_before_resize == 0:
             receiver = ""
             if self.world_size > 1:
                 receiver = f" to rank {self.rank} of {self.world_size}"
@@ -956,21 +956,21 @@ class DeterministicAugmenter(Generic[Batch]):
         if position is None:
             position = self._schedule.position
         before = None
-        if position.before or self._schedule.plan.phase_of(position.step):
-            before = position.before
+        if position.num_before_resize or self._schedule.plan.phase_of(position.step):
+            before = position.num_before_resize
         return State(
             seed=self.seed,
             name=self.name,
             epoch=position.epoch,
             step=position.step,
-            taken=position.taken,
+            taken=position.num_taken,
             rank=self.rank,
             world_size=self.world_size,
             num_streams=self.num_streams,
             pipeline=self._declared,
             values=tuple(self._pipeline.undeclared.as_lines()),
             loader_states=self._loader_states.as_text(BatchKey(position.epoch, position.step)),
-            skipped=position.skipped,
+            skipped=position.num_skipped,
             before=before,
         )
 
@@ -1000,7 +1000,7 @@ class DeterministicAugmenter(Generic[Batch]):
         self._is_closed = False
         position = self._schedule.position
         epoch = position.epoch
-        has_begun = position.taken + position.before > 0
+        has_begun = position.num_taken + position.num_before_resize > 0
         if self._is_seed_drawn and has_begun:
             epoch += 1
         self._schedule.position = self._schedule.start_of(epoch)

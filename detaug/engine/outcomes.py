@@ -19,19 +19,19 @@ class Position(NamedTuple):
     Attributes:
         epoch: The epoch that is due.
         step: The step that is due, of this rank.
-        taken: Number of steps of this rank that were handed out or skipped in this epoch since the
-            number of ranks last changed.
-        before: Number of batches that all ranks took in this epoch before the number of ranks last
-            changed.
-        skipped: Number of steps of this rank that were skipped in a row directly before this one,
-            also in earlier epochs.
+        num_taken: Number of steps of this rank that were handed out or skipped in this epoch since
+            the number of ranks last changed.
+        num_before_resize: Number of batches that all ranks took in this epoch before the number of
+            ranks last changed.
+        num_skipped: Number of steps of this rank that were skipped in a row directly before this
+            one, also in earlier epochs.
     """
 
     epoch: int
     step: int
-    taken: int
-    before: int = 0
-    skipped: int = 0
+    num_taken: int
+    num_before_resize: int = 0
+    num_skipped: int = 0
 
 
 @dataclass(frozen=True)

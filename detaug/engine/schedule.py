@@ -253,19 +253,19 @@ class Schedule:
             outcome = self.outcomes.get(key)
             if not isinstance(outcome, Skipped):
                 return position, outcome
-            num_skipped = position.skipped + 1
+            num_skipped = position.num_skipped + 1
             is_one_too_many = self.max_skips is not None and num_skipped > self.max_skips
             if is_one_too_many and outcome.error is not None:
                 return position, Failed(outcome.error)
-            position = self.after(position)._replace(skipped=num_skipped)
+            position = self.after(position)._replace(num_skipped=num_skipped)
 
     def after(self, position: Position) -> Position:
         """Return the position after a step that was handed out."""
         return Position(
             position.epoch,
             position.step + self.plan.world_size,
-            position.taken + 1,
-            position.before,
+            position.num_taken + 1,
+            position.num_before_resize,
         )
 
     def _after_gap(self, position: Position) -> Position:
@@ -280,8 +280,8 @@ class Schedule:
             return False
         # The number of ranks may have changed in this epoch: only the batches that were left then
         # are shared among the ranks of today.
-        num_left = max(0, self.limit - position.before)
-        return position.taken >= self.plan.share_of(num_left)
+        num_left = max(0, self.limit - position.num_before_resize)
+        return position.num_taken >= self.plan.share_of(num_left)
 
     def _streams_are_over(self, position: Position) -> bool:
         """Return whether all streams are known to have ended before the position's step."""
@@ -292,7 +292,7 @@ class Schedule:
         """Return the end of the position's epoch if the position has reached it, else None."""
         if self.is_over(position) or self._streams_are_over(position):
             next_start = self.start_of(position.epoch + 1)
-            return EpochEnd(next_start._replace(skipped=position.skipped))
+            return EpochEnd(next_start._replace(num_skipped=position.num_skipped))
         return None
 
     # --- the window
