@@ -613,7 +613,7 @@ class DeterministicAugmenter(Generic[Batch]):
 
     def _on_epoch_end(self) -> None:
         """Warn of an epoch without batches, and log how long the loop waited."""
-        end = self._schedule.ended
+        end = self._schedule.last_epoch_end
         if end is None:
             return
         if end.num_taken + end.num_before_resize == 0:

@@ -66,7 +66,7 @@ class Schedule:
         self.window = window
         self.stateless = stateless
         #: The end of the last epoch that was read to its end.
-        self.ended: Position | None = None
+        self.last_epoch_end: Position | None = None
         #: The position of the batch that was taken last.
         self.last_position: Position | None = None
         self._computed_for: Position | None = None
@@ -96,7 +96,7 @@ class Schedule:
 
     def key_at(self, position: Position) -> BatchKey:
         """Return the key of the batch at a position."""
-        return BatchKey(position.epoch, self.plan.made_at(position.step))
+        return BatchKey(position.epoch, self.plan.step_at(position.step))
 
     # --- tasks
 
@@ -203,7 +203,7 @@ class Schedule:
             self.last_position = position
             self.position = next_position
         elif isinstance(outcome, EpochEnd):
-            self.ended = position
+            self.last_epoch_end = position
             self.position = outcome.next_position
         elif position != start:
             self.position = position

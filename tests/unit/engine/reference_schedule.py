@@ -38,7 +38,7 @@ class ReferenceSchedule:
         self._num_workers = max(1, num_workers)
 
     def _key(self, position: Position) -> BatchKey:
-        return BatchKey(position.epoch, self.plan.made_at(position.step))
+        return BatchKey(position.epoch, self.plan.step_at(position.step))
 
     def upcoming(self) -> Iterator[BatchKey]:
         """In the order of the places."""
