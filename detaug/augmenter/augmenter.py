@@ -478,7 +478,7 @@ class DeterministicAugmenter(Generic[Batch]):
     def _begin_checks(self) -> None:
         """Forget the checks and the loader states of an earlier pipeline."""
         self._loader_states = LoaderStates(self._source, self.num_streams)
-        self._checks = RecheckPolicy(
+        self._recheck_policy = RecheckPolicy(
             self.check, self.num_streams, self._source.stateless, self._loader_states
         )
         self._checked_description = self._description()
@@ -733,8 +733,8 @@ class DeterministicAugmenter(Generic[Batch]):
     def _check_counts(self) -> tuple[int, int]:
         """Return how many batches were made a second time, and how many of them differed."""
         earlier_checked, earlier_different = self._earlier_check_counts
-        num_checked = earlier_checked + self._checks.done
-        return num_checked, earlier_different + self._checks.different
+        num_checked = earlier_checked + self._recheck_policy.done
+        return num_checked, earlier_different + self._recheck_policy.different
 
     @property
     def setup(self) -> Setup:
@@ -1127,12 +1127,12 @@ class DeterministicAugmenter(Generic[Batch]):
             pipeline=self._pipeline,
             job=self._worker_config(),
             schedule=self._schedule,
-            places=BatchLocator(self._branch, self._source),
+            locator=BatchLocator(self._branch, self._source),
             skip_errors=isinstance(self.on_error, Skip),
             pin_memory=self.pin_memory,
-            checks=self._checks,
+            recheck_policy=self._recheck_policy,
             states=self._loader_states,
-            health=self._run_stats,
+            run_stats=self._run_stats,
             replayer=self._replayer(),
             num_processes=self.num_processes,
         )

@@ -40,13 +40,13 @@ class EngineContext:
         job: The configuration of the processes that make batches.
         schedule: The order of the batches. An engine with threads of its own guards it with a lock;
             the augmenter reads its position only.
-        places: Locates a batch in messages.
+        locator: Locates a batch in messages.
         skip_errors: True: batches whose loader or transform raises are left out. False: the error
             is raised.
         pin_memory: True: tensors are copied to page-locked memory if there is a GPU. False: never.
-        checks: Chooses the batches that are made a second time.
+        recheck_policy: Chooses the batches that are made a second time.
         states: The states of loaders from which streams can resume.
-        health: Statistics of the run.
+        run_stats: Statistics of the run.
         replayer: Replays batches in this process.
         num_processes: The user's ``num_processes``.
     """
@@ -54,12 +54,12 @@ class EngineContext:
     pipeline: Pipeline
     job: WorkerConfig
     schedule: Schedule
-    places: BatchLocator
+    locator: BatchLocator
     skip_errors: bool
     pin_memory: bool
-    checks: RecheckPolicy
+    recheck_policy: RecheckPolicy
     states: LoaderStates
-    health: RunStats
+    run_stats: RunStats
     replayer: Replayer
     num_processes: int
 
@@ -73,8 +73,8 @@ class EngineContext:
         if state is not None:
             position = self.schedule.position
             self.states.add(state, BatchKey(position.epoch, position.step))
-        self.checks.add_batch_time(seconds)
-        self.health.worked += seconds
+        self.recheck_policy.add_batch_time(seconds)
+        self.run_stats.worked += seconds
 
     def failed(self, error: BatchError) -> Outcome:
         """Return the outcome of a batch that cannot be made."""
@@ -146,7 +146,7 @@ class Executor(Protocol):
             ValueError: With that many processes, the executor or the argument has no effect.
         """
 
-    def start(self, work: EngineContext) -> Engine:
+    def start(self, context: EngineContext) -> Engine:
         """Return an engine that starts at the schedule's position.
 
         Raises:

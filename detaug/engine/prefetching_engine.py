@@ -95,7 +95,7 @@ class PrefetchingEngine:
     of the thread (`_run_once`) and its wake-up (`_wake`), and calls `_begin` when it is complete.
 
     Args:
-        work: The batches to make.
+        context: The batches to make.
         max_restarts: Number of workers that one batch may end in a row.
     """
 
@@ -103,10 +103,10 @@ class PrefetchingEngine:
     _thread: threading.Thread
     _recheck: Recheck
 
-    def __init__(self, work: EngineContext, max_restarts: int) -> None:
-        self._work = work
+    def __init__(self, context: EngineContext, max_restarts: int) -> None:
+        self._context = context
         self._max_restarts = max(1, max_restarts)
-        self._schedule = work.schedule
+        self._schedule = context.schedule
         self._lock = threading.Lock()
         # A queue of C code: an interrupt in the user's thread leaves it in a consistent state.
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -117,11 +117,11 @@ class PrefetchingEngine:
         self._fatal_is_reported = False
         self._owner_pid = os.getpid()
         # Every worker sends the same warning.
-        self.warn_once = work.pipeline.warn_once
+        self.warn_once = context.pipeline.warn_once
         self._skip_log = SkipLog()
         # The engine's thread has a current device of its own, which is set to the user's.
         self._gpu: int | None = None
-        if work.pin_memory and torch.cuda.is_available():
+        if context.pin_memory and torch.cuda.is_available():
             self._gpu = torch.cuda.current_device()
         self._deaths: dict[BatchKey, int] = {}
 
@@ -237,7 +237,7 @@ class PrefetchingEngine:
 
     def _await_checks(self, seconds: float) -> None:
         """Wait at most `seconds` for pending checks, so that the user learns of them in time."""
-        self._work.checks.end_is_near()
+        self._context.recheck_policy.end_is_near()
         deadline = time.monotonic() + seconds
         while (
             self._recheck.is_pending
@@ -355,15 +355,15 @@ class PrefetchingEngine:
         self._deaths[key] = times
         if times >= self._max_restarts:
             del self._deaths[key]
-            error = failures.died(key, self._work.places, times, exitcode, peak, reason)
-            self._finish(key, self._work.failed(error))
+            error = failures.died(key, self._context.locator, times, exitcode, peak, reason)
+            self._finish(key, self._context.failed(error))
             return
         text = f"{worker} ended"
         if exitcode is not None:
             text += f" with {signal_name(exitcode)}"
         if peak:
             text += f", its memory having peaked at {peak / 2**20:.0f} MiB,"
-        batch = failures.describe_batch(key, self._work.places)
+        batch = failures.describe_batch(key, self._context.locator)
         text += f" while making {batch}; another worker is rebuilding the batch"
         if reason:
             text += f" ({reason.rstrip('.')})"
@@ -384,7 +384,7 @@ class PrefetchingEngine:
         stream = plan.stream_of(key.step)
         stream_position = stream_positions.get(stream)
         stream_positions[stream] = (key.epoch, plan.turn_of(key.step) + 1)
-        return self._work.states.latest(key, stream_position)
+        return self._context.states.latest(key, stream_position)
 
     def _take_result(
         self,
@@ -406,7 +406,7 @@ class PrefetchingEngine:
             get_mark: Returns the function that marks the batch as the user's, or None; called after
                 `open_batch`.
         """
-        self._work.record_task(seconds, result.state)
+        self._context.record_task(seconds, result.state)
         self._deaths.pop(key, None)
         if result.ended:
             with self._lock:
@@ -425,9 +425,9 @@ class PrefetchingEngine:
         get_mark: Callable[[], Callable[[], None] | None],
     ) -> Outcome:
         """Return the outcome of a task whose stream has not ended; see `_take_result`."""
-        places = self._work.places
+        locator = self._context.locator
         if result.error is not None:
-            return self._work.failed(failures.error_of(result.error, key, places, where))
+            return self._context.failed(failures.error_of(result.error, key, locator, where))
         try:
             batch = open_batch()
             if self._gpu is not None:
@@ -436,4 +436,4 @@ class PrefetchingEngine:
         except Exception as error:
             record = failures.describe(error)
             where = "in the parent process, which could not take the batch in"
-            return self._work.failed(failures.error_of(record, key, places, where, error))
+            return self._context.failed(failures.error_of(record, key, locator, where, error))

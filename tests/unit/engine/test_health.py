@@ -32,7 +32,7 @@ def test_time_in_which_the_whole_program_was_stopped_is_no_stall(
     monkeypatch.setattr(
         stall_watch, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda seconds: None)
     )
-    monkeypatch.setattr(stall_watch, "describe_batch", lambda key, places: "a batch")
+    monkeypatch.setattr(stall_watch, "describe_batch", lambda key, locator: "a batch")
     pool: Any = Mock()
     watch = StallWatch(5.0, Mock(), kill=pool.kill, abandon=pool.abandon)
     worker = Worker(1, 0, Mock(), Mock(), ready=True, task_started_at=0.0)
