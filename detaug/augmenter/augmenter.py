@@ -27,13 +27,13 @@ from detaug.engine.arguments import Check, Skip
 from detaug.engine.errors_from_workers import BatchLocator
 from detaug.engine.executor import Engine, EngineContext, Executor
 from detaug.engine.in_process import InThisProcess
-from detaug.engine.job import WorkerConfig
 from detaug.engine.local.coordinator import LocalProcesses
 from detaug.engine.outcomes import Position
 from detaug.engine.recheck.policy import RecheckPolicy
 from detaug.engine.replayer import ONE_COPY, Replayer
 from detaug.engine.schedule import Schedule
 from detaug.engine.wait_stats import RunStats
+from detaug.engine.worker_config import WorkerConfig
 from detaug.errors import ReproducibilityError
 from detaug.ledger.header import Record, header
 from detaug.ledger.lines import Key
@@ -707,7 +707,7 @@ class DeterministicAugmenter(Generic[Batch]):
         It is kept together with its copy of the pipeline, which has files and stores open.
         """
         config = self._worker_config()
-        if self._cached_replayer is None or self._cached_replayer.job != config:
+        if self._cached_replayer is None or self._cached_replayer.config != config:
             self._cached_replayer = Replayer(self._pipeline, config)
         return self._cached_replayer
 
@@ -1125,7 +1125,7 @@ class DeterministicAugmenter(Generic[Batch]):
     def _engine_context(self) -> EngineContext:
         return EngineContext(
             pipeline=self._pipeline,
-            job=self._worker_config(),
+            worker_config=self._worker_config(),
             schedule=self._schedule,
             locator=BatchLocator(self._branch, self._source),
             skip_errors=isinstance(self.on_error, Skip),
@@ -1138,14 +1138,13 @@ class DeterministicAugmenter(Generic[Batch]):
         )
 
     def _worker_config(self) -> WorkerConfig:
-        ignored_keys = tuple(self.check.ignore)
         return WorkerConfig(
             self._branch,
             self._settings or ProcessSettings.here(),
             self.check.guard,
             check_every=self.check.every,
-            check_ignore=ignored_keys,
-            noted=None if self.ledger is None else ignored_keys,
+            check_ignore=tuple(self.check.ignore),
+            keeps_ledger=self.ledger is not None,
             num_workers=max(1, self._num_workers),
             variables=self._pipeline.undeclared.variables(),
         )

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from detaug.engine.errors_from_workers import BatchLocator
-from detaug.engine.job import WorkerConfig
 from detaug.engine.outcomes import Failed, Outcome, Position, skipped_outcome
 from detaug.engine.recheck.policy import RecheckPolicy
 from detaug.engine.replayer import Replayer
 from detaug.engine.schedule import Schedule
 from detaug.engine.wait_stats import RunStats
+from detaug.engine.worker_config import WorkerConfig
 from detaug.errors import BatchError
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey
@@ -37,7 +37,7 @@ class EngineContext:
 
     Attributes:
         pipeline: The source and the transform.
-        job: The configuration of the processes that make batches.
+        worker_config: The configuration of the processes that make batches.
         schedule: The order of the batches. An engine with threads of its own guards it with a lock;
             the augmenter reads its position only.
         locator: Locates a batch in messages.
@@ -52,7 +52,7 @@ class EngineContext:
     """
 
     pipeline: Pipeline
-    job: WorkerConfig
+    worker_config: WorkerConfig
     schedule: Schedule
     locator: BatchLocator
     skip_errors: bool

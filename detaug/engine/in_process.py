@@ -65,14 +65,14 @@ class InProcess:
         self._schedule = context.schedule
         self._num_batches = 0
         self.warn_once = context.pipeline.warn_once
-        self._replayer = Replayer(context.pipeline, context.job, makes_all=True)
+        self._replayer = Replayer(context.pipeline, context.worker_config, makes_all=True)
         # Makes second copies of batches. It has made no batches except those of checks and replays.
         self._check_replayer = context.replayer
         # A proxy, because a reference cycle would keep the engine alive until the garbage collector
         # runs. Without a cycle, the files that its copy of the pipeline has open are closed as soon
         # as nobody uses the engine, and another copy can open them.
         transport = weakref.proxy(self)
-        hash_order = HashOrder(context.pipeline, context.job, context.recheck_policy)
+        hash_order = HashOrder(context.pipeline, context.worker_config, context.recheck_policy)
         self._recheck = Recheck(context.recheck_policy, transport, hash_order)
         self._skip_log = SkipLog()
 
@@ -145,15 +145,11 @@ class InProcess:
 
     def _make_batch(self, key: BatchKey) -> tuple[Any, RecheckCandidate | None, LoaderState | None]:
         """Return the batch, the report for a check, and the loader's state after the batch."""
-        job = self._context.job
+        state = self._context.states.latest(key)
+        number = self._num_batches + 1
         with self._replayer.producer() as producer:
             batch, candidate = make_to_check(
-                producer,
-                key,
-                self._context.states.latest(key),
-                self._num_batches + 1,
-                job.check_every,
-                job.noted,
+                producer, key, state, number, self._context.worker_config
             )
             copy = own_copy(batch)
             return copy, candidate, producer.loader_state

@@ -77,8 +77,8 @@ class StepPlan:
     def step_at(self, order_index: int) -> int:
         """Return the step whose batch is handed out at an index of the rank's order.
 
-        It is the index itself, except after the epoch's last batch: a padded round gives the epoch's
-        first batches once more.
+        It is the index itself, except after the epoch's last batch: a padded round repeats the
+        epoch's first batches.
         """
         if self.num_steps is None or order_index < self.num_steps:
             return order_index

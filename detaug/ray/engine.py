@@ -127,7 +127,7 @@ class RayEngine(PrefetchingEngine):
         self._recheck = Recheck(context.recheck_policy, self)
         self._own_node = NodeReport.here()
         self._actor_class = ray.remote(BatchMaker)
-        self._shipped = ray.put((context.pipeline.freeze(), context.job))
+        self._shipped = ray.put((context.pipeline.freeze(), context.worker_config))
         self._begin("detaug-ray")
 
     # --- implements `PrefetchingEngine`

@@ -84,8 +84,8 @@ class LocalProcesses:
 
     def start(self, context: EngineContext) -> Coordinator:
         """Return a running engine. Implements `Executor.start`."""
-        job = replace(context.job, max_memory=self.max_worker_memory)
-        return Coordinator(replace(context, job=job), self)
+        config = replace(context.worker_config, max_memory=self.max_worker_memory)
+        return Coordinator(replace(context, worker_config=config), self)
 
 
 #: Seconds for which no other worker takes over the streams of a worker that is starting.
@@ -106,7 +106,7 @@ class Coordinator(PrefetchingEngine):
         self._memory_kills = MemoryKills()
         self._pool: Pool
         try:
-            hash_order = HashOrder(context.pipeline, context.job, context.recheck_policy)
+            hash_order = HashOrder(context.pipeline, context.worker_config, context.recheck_policy)
             self._recheck = Recheck(context.recheck_policy, self, hash_order)
             start_method = str(settings.start_method)
             self._pool = Pool(context, start_method, settings.stall_timeout, self, self._recheck)

@@ -351,11 +351,11 @@ class Pool:
 
     def _start_all(self) -> None:
         pipeline = self._context.pipeline
-        job = self._context.job
+        config = self._context.worker_config
         if self._start_method == "fork":
-            helper = fork_helper(pipeline, job)
+            helper = fork_helper(pipeline, config)
         else:
-            helper = execute_helper(self._start_method, pipeline, job, self._options)
+            helper = execute_helper(self._start_method, pipeline, config, self._options)
         # At once: `stop` ends the helper that is assigned here, whatever raises afterwards.
         self.helper = helper
         self._selector.register(helper.control, selectors.EVENT_READ, self._read_helper_messages)

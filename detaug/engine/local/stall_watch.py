@@ -61,7 +61,7 @@ class StallWatch:
         abandon: Callable[[Worker], None],
     ) -> None:
         self._limit = limit
-        self._places = locator
+        self._locator = locator
         self._kill_process = kill
         self._abandon = abandon
         self._checked_at = time.monotonic()
@@ -108,7 +108,7 @@ class StallWatch:
         """Log that a worker is slow."""
         worker.warned_after = elapsed
         if worker.tasks:
-            activity = f"making {describe_batch(worker.tasks[0], self._places)}"
+            activity = f"making {describe_batch(worker.tasks[0], self._locator)}"
             hints = _state_of(worker.pid) or [f"py-spy dump --pid {worker.pid} shows where it is"]
         else:
             activity = "starting"

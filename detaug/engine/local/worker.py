@@ -16,10 +16,10 @@ from typing import Any
 
 from detaug.engine.batch_maker import TaskRunner
 from detaug.engine.errors_from_workers import describe
-from detaug.engine.job import WorkerConfig
 from detaug.engine.local import messages
 from detaug.engine.local.slots import SlotContents, WorkerSlots
 from detaug.engine.recheck.requests import RecheckCandidate, Request, handle_request
+from detaug.engine.worker_config import WorkerConfig
 from detaug.objects.batch_pickling import pack
 from detaug.objects.frozen import read_payload
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
@@ -55,8 +55,8 @@ def main(channel: int, payload: int, helper: int) -> None:
 
 def thawed(payload: int) -> tuple[PipelineSnapshot, WorkerConfig]:
     """Return the pipeline and the configuration that were sent to a fresh interpreter."""
-    frozen, job = read_payload(payload)
-    return Pipeline.thaw(frozen), job
+    frozen, config = read_payload(payload)
+    return Pipeline.thaw(frozen), config
 
 
 def run_worker(channel: Channel, load: Callable[[], tuple[PipelineSnapshot, WorkerConfig]]) -> None:
@@ -67,10 +67,10 @@ def run_worker(channel: Channel, load: Callable[[], tuple[PipelineSnapshot, Work
         load: Returns the pipeline and the configuration; an exception is sent to the parent.
     """
     try:
-        pristine, job = load()
-        job.settings.keep()
+        pristine, config = load()
+        config.settings.keep()
         be_killed_first()
-        worker = _Worker(channel, pristine, job)
+        worker = _Worker(channel, pristine, config)
     except Exception as error:
         channel.send(messages.Broken(describe(error)))
         return
@@ -81,10 +81,10 @@ def run_worker(channel: Channel, load: Callable[[], tuple[PipelineSnapshot, Work
 class _Worker:
     """The loop of a worker process."""
 
-    def __init__(self, channel: Channel, pristine: PipelineSnapshot, job: WorkerConfig) -> None:
+    def __init__(self, channel: Channel, pristine: PipelineSnapshot, config: WorkerConfig) -> None:
         self._channel = channel
-        self._job = job
-        self._task_runner = TaskRunner(pristine, job, self._log)
+        self._config = config
+        self._task_runner = TaskRunner(pristine, config, self._log)
         self._slots = WorkerSlots()
         #: Of a new slot; it is sent with the slot's first batch.
         self._descriptor: int | None = None
@@ -108,10 +108,10 @@ class _Worker:
                 self._handle_request(task)
                 continue
             self._run_task(task)
-            if self._job.max_memory is None:
+            if self._config.max_memory is None:
                 continue
             memory = private_memory()
-            if memory > self._job.max_memory:
+            if memory > self._config.max_memory:
                 self._channel.send(messages.Retiring(memory))
                 return
 
@@ -135,7 +135,7 @@ class _Worker:
         for message, _ in received:
             self._tasks.append(message)
             if isinstance(message, messages.Make):
-                self._task_runner.producer.worker = (message.worker_index, self._job.num_workers)
+                self._task_runner.producer.worker = (message.worker_index, self._config.num_workers)
                 self._slots.release(message.released)
                 self._slots.drop(message.dropped)
 

@@ -16,10 +16,10 @@ import logging
 import os
 import subprocess
 
-from detaug.engine.job import WorkerConfig
 from detaug.engine.recheck.mismatch import Mismatch
 from detaug.engine.recheck.policy import RecheckPolicy
 from detaug.engine.recheck.requests import RecheckCandidate, RecheckResponse, handle_request
+from detaug.engine.worker_config import WorkerConfig
 from detaug.objects.frozen import read_payload, write_payload
 from detaug.pipeline.batch_report import BatchReport
 from detaug.pipeline.producer import Pipeline, Producer, log_nothing
@@ -44,13 +44,13 @@ class HashOrder:
 
     Args:
         pipeline: The source and the transform.
-        job: The configuration of the processes that make batches.
+        config: The configuration of the processes that make batches.
         policy: Chooses the batch, and takes in the result.
     """
 
-    def __init__(self, pipeline: Pipeline, job: WorkerConfig, policy: RecheckPolicy) -> None:
+    def __init__(self, pipeline: Pipeline, config: WorkerConfig, policy: RecheckPolicy) -> None:
         self._pipeline = pipeline
-        self._job = job
+        self._config = config
         self._policy = policy
         self._candidate: RecheckCandidate | None = None
         #: The reports of the interpreters so far.
@@ -110,7 +110,7 @@ class HashOrder:
                     f"the pipeline has {frozen.nbytes / 2**20:.0f} MiB, more than "
                     f"{_MOST_BYTES / 2**20:.0f}"
                 )
-            payload = write_payload(frozen, (self._job, self._policy.request_for(candidate)))
+            payload = write_payload(frozen, (self._config, self._policy.request_for(candidate)))
             parent_end, child_end = Channel.pair()
             try:
                 # Before the imports, which take seconds: without it the interpreter would run that
@@ -169,12 +169,12 @@ def main(channel: int, payload: int) -> None:
     """
 
     def run() -> None:
-        frozen, (job, request) = read_payload(payload)
-        job.settings.keep()
+        frozen, (config, request) = read_payload(payload)
+        config.settings.keep()
         pristine = Pipeline.thaw(frozen)
-        remarks = remarks_on_variables(pristine, job.variables)
-        producer = Producer(pristine, job.branch, log_nothing, only=True)
-        job.settings.renew()
+        remarks = remarks_on_variables(pristine, config.variables)
+        producer = Producer(pristine, config.branch, log_nothing, only=True)
+        config.settings.renew()
         response = handle_request(producer, request)
         Channel.from_descriptor(channel).send((response, remarks))
 
