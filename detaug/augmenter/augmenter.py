@@ -467,9 +467,9 @@ class DeterministicAugmenter(Generic[Batch]):
 
     def _copy_pipeline(self) -> Pipeline:
         """Return a copy of the pipeline that was inspected, as it is now."""
-        travels = self.executor.travels
+        must_pickle = self.executor.requires_pickling
         return Pipeline(
-            self._source, self.transform, travels, self.keep, said=self._logged_warnings
+            self._source, self.transform, must_pickle, self.keep, logged=self._logged_warnings
         )
 
     def _description(self) -> list[str]:

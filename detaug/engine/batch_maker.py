@@ -51,9 +51,9 @@ class TaskRunner:
             config.branch,
             log,
             config.guard,
-            only=True,
+            owns_pipeline=True,
             takes_states=True,
-            looks_at_state=config.check_every > 0,
+            checks_carried_state=config.check_every > 0,
             ignore=config.check_ignore,
         )
         self._config = config

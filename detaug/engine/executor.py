@@ -127,7 +127,7 @@ class Executor(Protocol):
     """A factory of engines, which the user passes as ``executor=``."""
 
     @property
-    def travels(self) -> bool:
+    def requires_pickling(self) -> bool:
         """True: the pipeline is pickled for other interpreters. False: it stays in this one.
 
         If True, the augmenter's constructor refuses a pipeline that cannot be pickled.

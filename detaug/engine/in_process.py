@@ -38,7 +38,7 @@ class InThisProcess:
     ``num_processes=0`` does the same.
     """
 
-    travels = False
+    requires_pickling = False
 
     def num_workers(self, num_processes: int) -> int:
         """Return 0. Implements `Executor.num_workers`."""

@@ -98,7 +98,7 @@ class Replayer:
                     self._pipeline.warn_once,
                     config.guard,
                     takes_states=self._makes_all,
-                    looks_at_state=self._makes_all and config.check_every > 0,
+                    checks_carried_state=self._makes_all and config.check_every > 0,
                     ignore=config.check_ignore,
                 )
             yield self._producer

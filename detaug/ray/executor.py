@@ -53,8 +53,8 @@ class RayExecutor:
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
     max_restarts: int = DEFAULT_MAX_RESTARTS
 
-    #: The pipeline is pickled for other interpreters. Implements `Executor.travels`.
-    travels = True
+    #: The pipeline is pickled for other interpreters. Implements `Executor.requires_pickling`.
+    requires_pickling = True
 
     def __post_init__(self) -> None:
         arguments.count("max_restarts", self.max_restarts)

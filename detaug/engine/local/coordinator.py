@@ -68,8 +68,8 @@ class LocalProcesses:
         arguments.optional_positive("max_worker_memory", self.max_worker_memory)
 
     @property
-    def travels(self) -> bool:
-        """True for all start methods but "fork". Implements `Executor.travels`."""
+    def requires_pickling(self) -> bool:
+        """True for all start methods but "fork". Implements `Executor.requires_pickling`."""
         return self.start_method != "fork"
 
     def num_workers(self, num_processes: int) -> int:

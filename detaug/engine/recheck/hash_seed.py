@@ -173,7 +173,7 @@ def main(channel: int, payload: int) -> None:
         config.settings.keep()
         pristine = Pipeline.thaw(frozen)
         remarks = remarks_on_variables(pristine, config.variables)
-        producer = Producer(pristine, config.branch, log_nothing, only=True)
+        producer = Producer(pristine, config.branch, log_nothing, owns_pipeline=True)
         config.settings.renew()
         response = handle_request(producer, request)
         Channel.from_descriptor(channel).send((response, remarks))
