@@ -240,7 +240,7 @@ class LedgerWriter:
         # Cut off the lines from this batch on, and a line that was being written when a process was
         # killed.
         summary = LedgerSummary(self.path, before=key)
-        self._digest = summary.course
+        self._digest = summary.running_digest
         self._file.truncate(summary.size)
         return self._file, self._digest
 
