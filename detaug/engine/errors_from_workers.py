@@ -225,7 +225,7 @@ def error_of(
     return error
 
 
-def died(
+def worker_died(
     key: BatchKey, locator: BatchLocator, times: int, exitcode: int | None, peak: int, reason: str
 ) -> WorkerDied:
     """Return the error for a batch that ended its workers.

@@ -81,10 +81,10 @@ class InProcess:
         # Several of the user's threads may call it.
         with making_lock():
             while True:
-                taken = self._schedule.take()
-                for skipped in taken.skipped:
+                result = self._schedule.take()
+                for skipped in result.skipped:
                     self._skip_log.warn(skipped)
-                outcome = taken.outcome
+                outcome = result.outcome
                 if isinstance(outcome, Delivered):
                     return outcome.batch
                 if isinstance(outcome, EpochEnd):

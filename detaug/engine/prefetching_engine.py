@@ -147,28 +147,28 @@ class PrefetchingEngine:
 
     def next(self) -> Any:
         """Return the due batch, waiting for it if necessary. Implements `Engine.next`."""
-        # `taken` is assigned in this frame: the `except` below must know what was taken, wherever
+        # `result` is assigned in this frame: the `except` below must know what was taken, wherever
         # an interrupt is raised.
-        taken: TakeResult | None = None
+        result: TakeResult | None = None
         thread_id = threading.get_ident()
         try:
             while True:
                 with self._lock:
                     position_before = self._schedule.position
-                    taken = self._schedule.take()
-                    if taken.outcome is None:
+                    result = self._schedule.take()
+                    if result.outcome is None:
                         # Before the lock is released: the engine's thread wakes this thread for
                         # every outcome that arrives from then on.
                         self._waiting.add(thread_id)
                     has_moved = self._schedule.position is not position_before
                     fatal = self._fatal
-                for skipped in taken.skipped:
+                for skipped in result.skipped:
                     self._skip_log.warn(skipped)
                 if has_moved:
                     # The window has moved with the position: there are new tasks.
                     self._wake()
 
-                outcome = taken.outcome
+                outcome = result.outcome
                 if isinstance(outcome, Delivered):
                     return self._hand_over(outcome, fatal)
                 if isinstance(outcome, EpochEnd):
@@ -178,8 +178,8 @@ class PrefetchingEngine:
                 self._wakeups.get()
         except BaseException:
             # KeyboardInterrupt as well: whatever was taken and not returned is due again.
-            if taken is not None:
-                self._put_back(taken.position, taken.outcome)
+            if result is not None:
+                self._put_back(result.position, result.outcome)
             raise
         finally:
             self._waiting.discard(thread_id)
@@ -190,6 +190,8 @@ class PrefetchingEngine:
 
     def _hand_over(self, outcome: Delivered, fatal: BaseException | None) -> Any:
         """Return the batch, or raise if a check has found that the run is not reproducible."""
+        # Only this error withholds a finished batch. After any other one the batches that were made
+        # before it are still good, and the error is raised where the first one is missing.
         if isinstance(fatal, ReproducibilityError):
             raise self._reported(fatal)
         if outcome.mark_delivered is not None:
@@ -207,6 +209,8 @@ class PrefetchingEngine:
     ) -> None:
         """Raise if the due batch has failed, or if there will be no more batches."""
         if isinstance(outcome, Failed):
+            # The same object is raised at every call: its traceback would grow, and keep the frames
+            # of all earlier calls alive.
             raise outcome.error.with_traceback(None)
         if fatal is not None:
             raise self._reported(fatal)
@@ -247,6 +251,8 @@ class PrefetchingEngine:
         ):
             if not self._thread.is_alive():
                 return
+            # Polled: a check ends in several ways, without an event for any of them, and this wait
+            # happens once in an epoch.
             self._wake()
             time.sleep(_CHECK_POLL_SECONDS)
 
@@ -355,7 +361,7 @@ class PrefetchingEngine:
         self._deaths[key] = times
         if times >= self._max_restarts:
             del self._deaths[key]
-            error = failures.died(key, self._context.locator, times, exitcode, peak, reason)
+            error = failures.worker_died(key, self._context.locator, times, exitcode, peak, reason)
             self._finish(key, self._context.failed(error))
             return
         text = f"{worker} ended"
@@ -430,6 +436,8 @@ class PrefetchingEngine:
             return self._context.failed(failures.error_of(result.error, key, locator, where))
         try:
             batch = open_batch()
+            # A copy: memory of a slot cannot be page-locked, because the slot is filled again as
+            # soon as its arrays are garbage, while an asynchronous copy to the GPU may still read.
             if self._gpu is not None:
                 batch = pin_memory(batch)  # type: ignore[no-untyped-call]
             return Delivered(batch, get_mark())

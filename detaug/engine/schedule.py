@@ -212,6 +212,7 @@ class Schedule:
     def _skipped_between(self, start: Position, stop: Position) -> list[Skipped]:
         """Return the skipped outcomes of this rank's steps from `start` to before `stop`."""
         skipped = []
+        # `due` does not leave the epoch, so both positions are in the same one.
         for step in range(start.step, stop.step, self.plan.world_size):
             outcome = self.outcomes.get(self.key_at(start._replace(step=step)))
             if isinstance(outcome, Skipped):
@@ -305,6 +306,7 @@ class Schedule:
         position = self.position
         if self._computed_for is position:
             return self._window_tasks
+        # If the position moves back to an earlier epoch, its workers meet the ends again.
         self._ends.forget_before(position.epoch)
         tasks = dict.fromkeys(self._upcoming())
         self._window_tasks = tasks
@@ -319,6 +321,7 @@ class Schedule:
     def _upcoming(self) -> Iterator[BatchKey]:
         """Yield the keys of the next `window` steps that are no gaps, in order."""
         position = self.position
+        # A loader without batches has empty epochs only: without a limit this walk would not end.
         last_epoch = position.epoch + self.window
         num_upcoming = 0
         while num_upcoming < self.window and position.epoch <= last_epoch:

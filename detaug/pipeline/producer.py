@@ -122,6 +122,7 @@ class Pipeline:
         Raises:
             TypeError: an object in it cannot be sent; the message names it.
         """
+        # From the snapshot: the user's own objects may have changed since.
         copy = self.pristine.new_loader()
         transform = TransformCopies(self.pristine).for_batch(copy).value["transform"]
         try:
@@ -187,6 +188,7 @@ class Producer:
         self._loader: LoaderCopy | None = None
         self._last_epoch_set: int | None = None
         self._streams: dict[int, StreamCursor] = {}
+        #: The copy that made the latest batch; `make_reported` looks for new generators in it.
         self._last_transforms: SnapshotCopy | None = None
         self._takes_states = takes_states and pristine.source.keeps_states
         #: This process's index and the number of processes, as `worker_init_fn` gets them.
@@ -238,6 +240,7 @@ class Producer:
                 if on_raw_batch is not None:
                     on_raw_batch(raw)
                 item = self._transformed(batch, raw, transforms)
+                # Not reached if the transform raises: no later batch gets what it left half done.
                 self._transforms.carry_on_from(transforms)
                 self._last_transforms = transforms
                 self._num_batches += 1
@@ -423,6 +426,7 @@ class Producer:
         The running copy is preferred, unless the state is nearer; a new one is the last resort.
         """
         copy = self._running_copy(batch)
+        # If the loader refuses the state, the running copy steps the rest of the way.
         if state is not None and _is_ahead(state, copy):
             copy = self._restored_copy(batch, state) or copy
         if copy is None and batch.epoch > 0 and self._pristine.source.is_undecided:
