@@ -725,7 +725,7 @@ class DeterministicAugmenter(Generic[Batch]):
         return {
             "checked": num_checked,
             "mismatches": num_mismatches,
-            "waited": run_stats.waited,
+            "waited": run_stats.wait_seconds,
             "restarts": run_stats.restarts,
             "retirements": run_stats.retirements,
         }

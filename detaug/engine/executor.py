@@ -74,7 +74,7 @@ class EngineContext:
             position = self.schedule.position
             self.states.add(state, BatchKey(position.epoch, position.step))
         self.recheck_policy.add_batch_time(seconds)
-        self.run_stats.worked += seconds
+        self.run_stats.work_seconds += seconds
 
     def failed(self, error: BatchError) -> Outcome:
         """Return the outcome of a batch that cannot be made."""

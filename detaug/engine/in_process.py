@@ -28,7 +28,7 @@ from detaug.errors import BatchError
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import StreamEnded
-from detaug.system.interrupts import is_interrupt, programs_handlers_noted
+from detaug.system.interrupts import is_interrupt, program_handlers_recorded
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class InProcess:
     def _make(self, key: BatchKey) -> None:
         """Make a batch and record its outcome."""
         start = time.perf_counter()
-        with programs_handlers_noted():
+        with program_handlers_recorded():
             try:
                 batch, candidate, state = self._make_batch(key)
             except StreamEnded:

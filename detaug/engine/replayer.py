@@ -13,7 +13,7 @@ from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer
 from detaug.seeding.generators import preserved_global_rngs
-from detaug.system.interrupts import programs_handlers_noted
+from detaug.system.interrupts import program_handlers_recorded
 from detaug.system.platform import at_fork
 
 
@@ -85,7 +85,7 @@ class Replayer:
         config = self.config
         with (
             making_lock(),
-            programs_handlers_noted(),
+            program_handlers_recorded(),
             preserved_global_rngs(),
             pristine.shared.preserved(),
             config.settings.applied(self._pipeline.warn_once),

@@ -48,14 +48,14 @@ class BatchReport:
         final: those of the batch as it is delivered.
         random: see `random_keys`.
         raw_random: the same of the raw batch.
-        late: see `detaug.pipeline.copying.generators.new_generators`.
+        new_generators: see `detaug.pipeline.copying.generators.new_generators`.
     """
 
     raw: dict[str, str]
     final: dict[str, str]
     random: tuple[str, ...] = ()
     raw_random: tuple[str, ...] = ()
-    late: dict[str, str] = field(default_factory=dict)
+    new_generators: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -283,7 +283,7 @@ class Producer:
         """Return whether the next batches can be made again without a long fast-forward."""
         if self._stateless or not self._holds_transforms:
             return True
-        if self._pristine.source.goes_on and batch.epoch > 0:
+        if self._pristine.source.continues_epochs and batch.epoch > 0:
             # The earlier epochs would have to be walked through as well.
             return False
         return batch.turn < _MOST_TURNS
@@ -444,7 +444,7 @@ class Producer:
         # The stream may have no batch, or fail to make it: then it has shown nothing.
         with suppress(Exception):
             copy.take(first)
-        self._pristine.source.learn(copy.source)
+        self._pristine.source.learn_from(copy.source)
         self._streams[stream] = copy
 
     def _running_copy(self, batch: Current) -> StreamCursor | None:
@@ -481,7 +481,7 @@ class Producer:
             copy.step_forward_to(batch.epoch, batch.turn)
             self._pristine.shared.reseed(batch.sequence(), transforms)
             item = copy.take(batch)
-            self._pristine.source.learn(copy.source)
+            self._pristine.source.learn_from(copy.source)
             return item
         except BaseException as error:
             # An interrupt stopped the loader in the middle of its code: its state is unknown.

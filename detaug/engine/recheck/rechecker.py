@@ -102,7 +102,7 @@ class Recheck:
         if self._is_sent:
             return
         if self._mismatch is not None:
-            candidate = self._mismatch.check
+            candidate = self._mismatch.candidate
             trace = TraceRequest(candidate.key, fresh=True)
             self._is_sent = self._engine.send_request(trace, candidate.worker, to_checker=True)
         elif self._candidate is not None:
@@ -130,7 +130,7 @@ class Recheck:
             return
         if self._mismatch is None:
             return
-        if worker_id == self._mismatch.check.worker:
+        if worker_id == self._mismatch.candidate.worker:
             self._mismatch = self._mismatch._replace(live=response)
         else:
             self._mismatch = self._mismatch._replace(fresh=response)
@@ -158,7 +158,7 @@ class Recheck:
 
     def on_worker_gone(self, worker_id: int) -> None:
         """Expect no more traces from a worker."""
-        if self._mismatch is not None and worker_id == self._mismatch.check.worker:
+        if self._mismatch is not None and worker_id == self._mismatch.candidate.worker:
             self._worker_responds = False
             self._report_if_traced()
 
@@ -192,7 +192,7 @@ class Recheck:
     def _report(self, mismatch: Mismatch) -> None:
         """End the run with an error, or log a warning, as the user wants."""
         on_mismatch = self._policy.on_mismatch
-        if on_mismatch == "raise" or (on_mismatch is None and mismatch.early):
+        if on_mismatch == "raise" or (on_mismatch is None and mismatch.is_early):
             self._engine.fail(mismatch.error())
         else:
             logger.warning("%s", mismatch.text())

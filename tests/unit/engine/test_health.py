@@ -84,7 +84,7 @@ def test_more_than_a_twentieth_of_a_long_epoch_is_told(
         *[50.0 - waited / (batches - 1)] * (batches - 1),
     ]:  # the engine's start is no waiting
         kept.on_batch(asked)
-    kept.worked, clock[0] = 1.2 * seconds, 50.0 + seconds
+    kept.work_seconds, clock[0] = 1.2 * seconds, 50.0 + seconds
     kept.on_epoch_end(3, num_processes=2)
     assert ("epoch 3: the loop waited for data" in caplog.text) == told
     assert (
