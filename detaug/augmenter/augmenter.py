@@ -38,7 +38,7 @@ from detaug.errors import ReproducibilityError
 from detaug.ledger.header import Record, header
 from detaug.ledger.lines import Key
 from detaug.ledger.writing import LedgerWriter
-from detaug.objects import description as identity
+from detaug.objects import description
 from detaug.pipeline.calling import WAYS, called
 from detaug.pipeline.loader_states import LoaderStates, read_states
 from detaug.pipeline.plan import TAILS, BatchKey, StepPlan
@@ -443,14 +443,14 @@ class DeterministicAugmenter(Generic[Batch]):
     def _describe(self, source: Source) -> list[str]:
         """Return the lines that describe the pipeline in state dicts and ledgers."""
         lines = [
-            *identity.describe(source.seen, "data_loader"),
-            *identity.describe(self.transform, "transform"),
+            *description.describe(source.seen, "data_loader"),
+            *description.describe(self.transform, "transform"),
             f"batches_per_epoch = {self.batches_per_epoch}",
             f"version = {self.version!r}",
             *source.declared(),
         ]
         for name, part in source.declared_parts().items():
-            lines.extend(identity.describe(part, name))
+            lines.extend(description.describe(part, name))
         return lines
 
     def _inspect_changes(self) -> None:
@@ -586,7 +586,7 @@ class DeterministicAugmenter(Generic[Batch]):
 
     def _next_with_ledger(self, engine: Engine, ledger: LedgerWriter) -> Any:
         """Return the batch that is due, after its line was written to the ledger."""
-        with ledger.taking:
+        with ledger.order_lock:
             asked_at = time.perf_counter()
             try:
                 # (batch, record of the batch).
@@ -742,7 +742,7 @@ class DeterministicAugmenter(Generic[Batch]):
         self.settle()
         return Setup(
             source=self._source,
-            drew_its_seed=self._is_seed_drawn,
+            is_seed_drawn=self._is_seed_drawn,
             declared=self._declared,
             branch=self._branch,
             replayer=Replayer(self._pipeline, self._worker_config()),

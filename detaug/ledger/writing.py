@@ -154,7 +154,7 @@ class LedgerWriter:
         self._digest: RunningDigest
         #: Held while a batch is taken and `delivered`, so that the lines of several threads come in
         #: their batches' order.
-        self.taking = threading.RLock()
+        self.order_lock = threading.RLock()
 
     def delivered(
         self, key: Key, step: int, note: BatchRecord, waited: float, restarts: int

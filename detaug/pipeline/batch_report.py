@@ -15,7 +15,7 @@ import torch
 
 from detaug.objects.differences import differences
 from detaug.objects.fingerprints import lenient_fingerprint
-from detaug.objects.values import Place, values_in
+from detaug.objects.values import ValuePath, values_in
 from detaug.objects.variables import variables_of
 from detaug.system.interception import is_standard_library, listening
 
@@ -233,7 +233,7 @@ def state_of(objects: Mapping[str, Any], references: list[Any]) -> dict[str, str
     """
     part_ids = {id(value) for value in objects.values()}
 
-    def is_the_pipelines(_place: Place, value: Any) -> bool:
+    def is_the_pipelines(_path: ValuePath, value: Any) -> bool:
         return id(value) in part_ids or not type(value).__module__.startswith("detaug.")
 
     state: dict[str, str] = {}

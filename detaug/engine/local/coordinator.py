@@ -173,7 +173,7 @@ class Coordinator(PrefetchingEngine):
             _log_crash_without_task(worker, exitcode)
             return
         if exitcode == -signal.SIGKILL and not worker.kill_reason:
-            worker.kill_reason = self._memory_kills.what_happened()
+            worker.kill_reason = self._memory_kills.describe_new_kill()
         # All its results have been taken in, so it was running the first of these tasks. It has not
         # begun the second.
         self._on_task_crashed(tasks.pop(0), worker.name, worker.kill_reason, exitcode, peak)

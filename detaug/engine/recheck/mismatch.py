@@ -70,13 +70,18 @@ class Mismatch(NamedTuple):
         return self._text_of_difference()
 
     @property
+    def _batch(self) -> str:
+        """The batch in words."""
+        return _name_of(self.candidate.key)
+
+    @property
     def _part(self) -> str:
         """The part of the pipeline whose output differs first."""
         return "loader" if self.in_loader else "transform"
 
     def _text_of_exception(self, raised: ErrorRecord) -> str:
         return (
-            f"{_name_of(self.candidate.key)} is not reproducible: made again from a pristine copy of"
+            f"{self._batch} is not reproducible: made again from a pristine copy of"
             f" the pipeline, it raises {raised.summary}\n{raised.users_part}\n\n"
             "The first time it was made without an error. The pipeline changes something that its"
             " copies and other processes see (a file, a server), or can be run only once at a time."
@@ -85,7 +90,7 @@ class Mismatch(NamedTuple):
 
     def _text_of_hash_order(self) -> str:
         return (
-            f"{_name_of(self.candidate.key)} depends on the hash seed: made in two fresh interpreters"
+            f"{self._batch} depends on the hash seed: made in two fresh interpreters"
             f" that differ in PYTHONHASHSEED alone, it differs in {_some(self.keys)}. What differs"
             f" first is what the {self._part} gives.\n"
             "It goes through a set of strings in the set's order, or takes hash(text) for a number."
@@ -96,7 +101,7 @@ class Mismatch(NamedTuple):
 
     def _text_of_difference(self) -> str:
         text = (
-            f"{_name_of(self.candidate.key)} is not reproducible: made again from a pristine copy of"
+            f"{self._batch} is not reproducible: made again from a pristine copy of"
             f" the pipeline, it differs in {_some(self.keys)}. {self._first_difference()}"
         )
         if self.in_loader:
