@@ -77,6 +77,7 @@ class TaskRunner:
         except StreamEnded:
             return TaskResult(ended=True)
         except SystemExit:
+            # The user's code ends this process; the parent sees the exit code.
             raise
         except BaseException as error:
             # Some libraries cancel by exceptions that are no subclass of Exception.

@@ -19,7 +19,8 @@ from detaug.seeding.current import Current, SeedBranch
 from detaug.system.limits import advice_for
 from detaug.system.processes import signal_name
 
-#: Bytes. A larger exception, such as one that holds its batch, is sent without its attributes.
+#: Bytes. A larger exception is sent without its attributes: it may hold its whole batch, which
+#: would go through the socket.
 _LARGEST_EXCEPTION = 16_000
 
 #: The folder of this package.
@@ -90,6 +91,7 @@ def _users_part(error: BaseException) -> str:
     ):
         entry = entry.tb_next
     text = "".join(traceback.format_exception(type(error), error, entry))
+    # The exception's own text is the last line of the message (`error_of`), and may be long.
     return text.removesuffix("".join(traceback.format_exception_only(error))).rstrip("\n")
 
 
@@ -98,6 +100,7 @@ def _index(error: BaseException) -> int | None:
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code is DatasetSource.fetch.__code__:
             index = frame.f_locals.get("index")
+            # A sampler may yield names instead of indices.
             if isinstance(index, int):
                 return index
             return None
@@ -152,6 +155,7 @@ def rebuild(record: ErrorRecord) -> BaseException | None:
     """
     if record.pickled is None:
         return None
+    # The worker has unpickled it as a test, but this process may lack a module that it needs.
     with suppress(Exception):
         content = pickle.loads(record.pickled)
         if isinstance(content, BaseException):

@@ -71,6 +71,7 @@ class EngineContext:
             state: The state of its stream's loader after the batch; None: it was not taken.
         """
         if state is not None:
+            # Read without the schedule's lock: an outdated position keeps a few more states.
             position = self.schedule.position
             self.states.add(state, BatchKey(position.epoch, position.step))
         self.recheck_policy.add_batch_time(seconds)

@@ -133,6 +133,8 @@ class InProcess:
         self._context.record_task(time.perf_counter() - start, state)
         if candidate is not None:
             self._recheck.on_candidate(candidate)
+        # At least once: an interpreter with another hash seed may be due, or have responded, while
+        # nothing is pending.
         self._recheck.advance()
         while self._recheck.is_pending:
             self._recheck.advance()

@@ -83,6 +83,7 @@ class Replayer:
         """
         pristine = self._pipeline.pristine
         config = self.config
+        # The lock first: what the other contexts save and restore belongs to the whole process.
         with (
             making_lock(),
             program_handlers_recorded(),
@@ -118,4 +119,5 @@ def own_copy(batch: Any) -> Any:
     The loader may return its own buffer and refill it later, and the user may write to the batch.
     """
     packed = pack(batch)
+    # `pack` leaves large buffers where they are; the pickle has copies of all small ones.
     return unpack(packed.pickled, [buffer.copy() for buffer in packed.buffers])

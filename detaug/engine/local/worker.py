@@ -46,6 +46,7 @@ def main(channel: int, payload: int, helper: int) -> None:
     """
 
     def run() -> None:
+        # Before anything that takes time: a worker must not outlive its helper.
         die_with(helper)
         leave_signals_to_the_parent()
         run_worker(Channel.from_descriptor(channel), partial(thawed, payload))
@@ -122,6 +123,8 @@ class _Worker:
         # Of a batch that was not written.
         self._slots.discard()
         self._channel.send(result, self._descriptor)
+        # The parent has a duplicate from now on, and closes it once the slot is mapped. A worker
+        # needs none: a thousand slots would exhaust its descriptors.
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -157,6 +160,7 @@ class _Worker:
         wall_start = time.perf_counter()
         cpu_start = time.process_time()
         response = handle_request(self._task_runner.producer, request)
+        # Whichever is more: threads of the pipeline's own use several cores, a disk none.
         seconds = max(time.perf_counter() - wall_start, time.process_time() - cpu_start)
         self._channel.send(messages.RecheckReply(response, seconds))
         allocate_with(self._slots.allocate)

@@ -11,7 +11,8 @@ from detaug.errors import ReproducibilityError
 from detaug.pipeline.batch_report import BatchReport, Change, TraceResponse, what_diverged
 from detaug.pipeline.plan import BatchKey
 
-#: Fingerprints of earlier batches that are remembered.
+#: Fingerprints of earlier batches that are remembered; then all are forgotten, so that a long run
+#: needs no more memory. What repeats in every batch is found again at once.
 _MOST_SEEN = 4096
 #: Changed values that a message names.
 _MOST_CHANGES = 4
@@ -178,6 +179,7 @@ class Repeats:
             if name in self._ignore:
                 continue
             other = self._earlier(key.epoch, f"final {name}", report.final[name], key)
+            # What the transform passed on unchanged is data: a loader may return a case twice.
             if other is not None and report.raw.get(name) != report.final[name]:
                 self._reported.add(f"final {name}")
                 return (

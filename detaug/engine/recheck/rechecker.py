@@ -97,6 +97,7 @@ class Recheck:
         self._policy.run_has_lasted(time.monotonic() - self._start)
         self._advance_hash_order()
         if self._mismatch is None and self._candidate is None:
+            # One at a time: there is one checker.
             self._candidate = self._policy.next()
             self._is_sent = False
         if self._is_sent:
@@ -128,6 +129,7 @@ class Recheck:
         if isinstance(response, RecheckResponse):
             self._compare(response, seconds)
             return
+        # It was reported without this trace, because a process was gone.
         if self._mismatch is None:
             return
         if worker_id == self._mismatch.candidate.worker:
@@ -141,6 +143,7 @@ class Recheck:
         candidate = self._candidate
         self._candidate = None
         self._policy.add_check_time(seconds)
+        # The check was cancelled while it was made.
         if candidate is None:
             return
         mismatch = self._policy.compare(candidate, response)

@@ -147,6 +147,7 @@ def handle_request(
         try:
             producer.make(*earlier_key, state=earlier_state)
         except BaseException as error:
+            # Some libraries cancel by exceptions that are no subclass of Exception.
             if is_interrupt(error):
                 raise
             # Only what it leaves behind in this process matters, not whether it could be made.
