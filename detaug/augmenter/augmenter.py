@@ -311,6 +311,7 @@ class DeterministicAugmenter(Generic[Batch]):
         except BaseException:
             self._data_loader = loader_before
             raise
+        # The number of streams follows from the loader.
         self._reset_schedule()
 
     @property
@@ -586,6 +587,7 @@ class DeterministicAugmenter(Generic[Batch]):
 
     def _next_with_ledger(self, engine: Engine, ledger: LedgerWriter) -> Any:
         """Return the batch that is due, after its line was written to the ledger."""
+        # Two threads must not write their lines in another order than they took their batches in.
         with ledger.order_lock:
             asked_at = time.perf_counter()
             try:
@@ -816,6 +818,7 @@ class DeterministicAugmenter(Generic[Batch]):
                 version, pipeline or number of streams. The message says what differs.
             TypeError, ValueError: it is not a state dict.
         """
+        # Everything that may refuse the state comes first: a refused state changes nothing.
         loaded = State.from_dict(state)
         loaded.check_belongs_to(
             self._state_at(), any_seed=self._is_seed_drawn, any_pipeline=not self._is_settled
@@ -823,6 +826,7 @@ class DeterministicAugmenter(Generic[Batch]):
         position = loaded.position_for(self.rank, self.world_size)
         loader_states = read_states(loaded.loader_states, loaded.num_streams)
         if loaded.seed != self.seed:
+            # The workers make batches of the drawn seed.
             self._stop()
             self._close_ledger()
             self._seed_tree = _branch_of(loaded.seed, loaded.name)
@@ -876,7 +880,7 @@ class DeterministicAugmenter(Generic[Batch]):
 
     @property
     def has_finished_epoch(self) -> bool:
-        """Whether all batches of the epoch were taken, as far as that is known beforehand."""
+        """True if all batches of the epoch were taken, as far as that is known beforehand."""
         return self._schedule.is_over(self._schedule.position)
 
     def move_to(self, position: Position) -> None:
@@ -891,6 +895,7 @@ class DeterministicAugmenter(Generic[Batch]):
     def seek(self, epoch: int, step: int) -> bool:
         """Go to a batch. Return False if this rank does not have it."""
         plan = self._schedule.plan
+        # Rounds begin at step 0 of an epoch that is entered here, so it is another rank's.
         if plan.phase_of(step):
             return False
         end = plan.end()
@@ -998,6 +1003,7 @@ class DeterministicAugmenter(Generic[Batch]):
         """
         self._finish()
         self._is_closed = False
+        # The workers have ended, so nobody else moves it.
         position = self._schedule.position
         epoch = position.epoch
         has_begun = position.num_taken + position.num_before_resize > 0
@@ -1104,6 +1110,7 @@ class DeterministicAugmenter(Generic[Batch]):
 
     def _stop(self) -> None:
         """End the workers and forget what was prefetched."""
+        # Whatever is raised below, no later call uses an engine that is half closed.
         engine = self._engine
         self._engine = None
         if self._finalizer is not None:
