@@ -87,9 +87,9 @@ class Pipeline:
         keep: Collection[str] = (),
         logged: set[str] | None = None,
     ) -> None:
-        self._logged = logged
         if logged is None:
-            self._logged = set()
+            logged = set()
+        self._logged = logged
         self.pristine = PipelineSnapshot(source, transform, keep)
         #: Values that batches may depend on and that no parameter declares.
         self.undeclared = Undeclared(self.pristine)
