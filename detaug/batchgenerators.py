@@ -81,7 +81,7 @@ class NonDetMultiThreadedAugmenter(
 
     @property
     def initialized(self) -> bool:
-        """Whether the workers are running."""
+        """True if the workers are running."""
         return self._engine is not None
 
     def _inspect_pipeline(self) -> None:
@@ -155,7 +155,7 @@ class MultiThreadedAugmenter(
 
     @property
     def was_initialized(self) -> bool:
-        """Whether the workers are running."""
+        """True if the workers are running."""
         return self._engine is not None
 
     @property

@@ -27,18 +27,18 @@ from detaug.engine.arguments import Check, Skip
 from detaug.engine.errors_from_workers import BatchLocator
 from detaug.engine.executor import Engine, EngineContext, Executor
 from detaug.engine.in_process import InThisProcess
-from detaug.engine.job import WorkerConfig
 from detaug.engine.local.coordinator import LocalProcesses
 from detaug.engine.outcomes import Position
 from detaug.engine.recheck.policy import RecheckPolicy
 from detaug.engine.replayer import ONE_COPY, Replayer
 from detaug.engine.schedule import Schedule
 from detaug.engine.wait_stats import RunStats
+from detaug.engine.worker_config import WorkerConfig
 from detaug.errors import ReproducibilityError
 from detaug.ledger.header import Record, header
 from detaug.ledger.lines import Key
 from detaug.ledger.writing import LedgerWriter
-from detaug.objects import description as identity
+from detaug.objects import description
 from detaug.pipeline.calling import WAYS, called
 from detaug.pipeline.loader_states import LoaderStates, read_states
 from detaug.pipeline.plan import TAILS, BatchKey, StepPlan
@@ -311,6 +311,7 @@ class DeterministicAugmenter(Generic[Batch]):
         except BaseException:
             self._data_loader = loader_before
             raise
+        # The number of streams follows from the loader.
         self._reset_schedule()
 
     @property
@@ -443,14 +444,14 @@ class DeterministicAugmenter(Generic[Batch]):
     def _describe(self, source: Source) -> list[str]:
         """Return the lines that describe the pipeline in state dicts and ledgers."""
         lines = [
-            *identity.describe(source.seen, "data_loader"),
-            *identity.describe(self.transform, "transform"),
+            *description.describe(source.seen, "data_loader"),
+            *description.describe(self.transform, "transform"),
             f"batches_per_epoch = {self.batches_per_epoch}",
             f"version = {self.version!r}",
             *source.declared(),
         ]
         for name, part in source.declared_parts().items():
-            lines.extend(identity.describe(part, name))
+            lines.extend(description.describe(part, name))
         return lines
 
     def _inspect_changes(self) -> None:
@@ -467,9 +468,9 @@ class DeterministicAugmenter(Generic[Batch]):
 
     def _copy_pipeline(self) -> Pipeline:
         """Return a copy of the pipeline that was inspected, as it is now."""
-        travels = self.executor.travels
+        must_pickle = self.executor.requires_pickling
         return Pipeline(
-            self._source, self.transform, travels, self.keep, said=self._logged_warnings
+            self._source, self.transform, must_pickle, self.keep, logged=self._logged_warnings
         )
 
     def _description(self) -> list[str]:
@@ -478,7 +479,7 @@ class DeterministicAugmenter(Generic[Batch]):
     def _begin_checks(self) -> None:
         """Forget the checks and the loader states of an earlier pipeline."""
         self._loader_states = LoaderStates(self._source, self.num_streams)
-        self._checks = RecheckPolicy(
+        self._recheck_policy = RecheckPolicy(
             self.check, self.num_streams, self._source.stateless, self._loader_states
         )
         self._checked_description = self._description()
@@ -532,7 +533,7 @@ class DeterministicAugmenter(Generic[Batch]):
         refuse_to_be_a_loader()
         self._log_if_endless()
         position = self._schedule.position
-        has_begun = position.taken + position.before > 0
+        has_begun = position.num_taken + position.num_before_resize > 0
         if has_begun and not self._is_resuming_epoch and not self._is_closed:
             self._inspect_changes()
             self._skip_finished_epoch()
@@ -586,7 +587,8 @@ class DeterministicAugmenter(Generic[Batch]):
 
     def _next_with_ledger(self, engine: Engine, ledger: LedgerWriter) -> Any:
         """Return the batch that is due, after its line was written to the ledger."""
-        with ledger.taking:
+        # Two threads must not write their lines in another order than they took their batches in.
+        with ledger.order_lock:
             asked_at = time.perf_counter()
             try:
                 # (batch, record of the batch).
@@ -596,7 +598,7 @@ class DeterministicAugmenter(Generic[Batch]):
                 raise
             try:
                 waited = time.perf_counter() - asked_at
-                position = self._schedule.taken
+                position = self._schedule.last_position
                 assert position is not None
                 ledger.delivered(
                     Key(position.epoch, position.step),
@@ -613,10 +615,10 @@ class DeterministicAugmenter(Generic[Batch]):
 
     def _on_epoch_end(self) -> None:
         """Warn of an epoch without batches, and log how long the loop waited."""
-        end = self._schedule.ended
+        end = self._schedule.last_epoch_end
         if end is None:
             return
-        if end.taken + end.before == 0:
+        if end.num_taken + end.num_before_resize == 0:
             receiver = ""
             if self.world_size > 1:
                 receiver = f" to rank {self.rank} of {self.world_size}"
@@ -707,7 +709,7 @@ class DeterministicAugmenter(Generic[Batch]):
         It is kept together with its copy of the pipeline, which has files and stores open.
         """
         config = self._worker_config()
-        if self._cached_replayer is None or self._cached_replayer.job != config:
+        if self._cached_replayer is None or self._cached_replayer.config != config:
             self._cached_replayer = Replayer(self._pipeline, config)
         return self._cached_replayer
 
@@ -725,7 +727,7 @@ class DeterministicAugmenter(Generic[Batch]):
         return {
             "checked": num_checked,
             "mismatches": num_mismatches,
-            "waited": run_stats.waited,
+            "waited": run_stats.wait_seconds,
             "restarts": run_stats.restarts,
             "retirements": run_stats.retirements,
         }
@@ -733,8 +735,8 @@ class DeterministicAugmenter(Generic[Batch]):
     def _check_counts(self) -> tuple[int, int]:
         """Return how many batches were made a second time, and how many of them differed."""
         earlier_checked, earlier_different = self._earlier_check_counts
-        num_checked = earlier_checked + self._checks.done
-        return num_checked, earlier_different + self._checks.different
+        num_checked = earlier_checked + self._recheck_policy.done
+        return num_checked, earlier_different + self._recheck_policy.different
 
     @property
     def setup(self) -> Setup:
@@ -742,7 +744,7 @@ class DeterministicAugmenter(Generic[Batch]):
         self.settle()
         return Setup(
             source=self._source,
-            drew_its_seed=self._is_seed_drawn,
+            is_seed_drawn=self._is_seed_drawn,
             declared=self._declared,
             branch=self._branch,
             replayer=Replayer(self._pipeline, self._worker_config()),
@@ -816,6 +818,7 @@ class DeterministicAugmenter(Generic[Batch]):
                 version, pipeline or number of streams. The message says what differs.
             TypeError, ValueError: it is not a state dict.
         """
+        # Everything that may refuse the state comes first: a refused state changes nothing.
         loaded = State.from_dict(state)
         loaded.check_belongs_to(
             self._state_at(), any_seed=self._is_seed_drawn, any_pipeline=not self._is_settled
@@ -823,6 +826,7 @@ class DeterministicAugmenter(Generic[Batch]):
         position = loaded.position_for(self.rank, self.world_size)
         loader_states = read_states(loaded.loader_states, loaded.num_streams)
         if loaded.seed != self.seed:
+            # The workers make batches of the drawn seed.
             self._stop()
             self._close_ledger()
             self._seed_tree = _branch_of(loaded.seed, loaded.name)
@@ -876,7 +880,7 @@ class DeterministicAugmenter(Generic[Batch]):
 
     @property
     def has_finished_epoch(self) -> bool:
-        """Whether all batches of the epoch were taken, as far as that is known beforehand."""
+        """True if all batches of the epoch were taken, as far as that is known beforehand."""
         return self._schedule.is_over(self._schedule.position)
 
     def move_to(self, position: Position) -> None:
@@ -891,6 +895,7 @@ class DeterministicAugmenter(Generic[Batch]):
     def seek(self, epoch: int, step: int) -> bool:
         """Go to a batch. Return False if this rank does not have it."""
         plan = self._schedule.plan
+        # Rounds begin at step 0 of an epoch that is entered here, so it is another rank's.
         if plan.phase_of(step):
             return False
         end = plan.end()
@@ -956,21 +961,21 @@ class DeterministicAugmenter(Generic[Batch]):
         if position is None:
             position = self._schedule.position
         before = None
-        if position.before or self._schedule.plan.phase_of(position.step):
-            before = position.before
+        if position.num_before_resize or self._schedule.plan.phase_of(position.step):
+            before = position.num_before_resize
         return State(
             seed=self.seed,
             name=self.name,
             epoch=position.epoch,
             step=position.step,
-            taken=position.taken,
+            taken=position.num_taken,
             rank=self.rank,
             world_size=self.world_size,
             num_streams=self.num_streams,
             pipeline=self._declared,
             values=tuple(self._pipeline.undeclared.as_lines()),
             loader_states=self._loader_states.as_text(BatchKey(position.epoch, position.step)),
-            skipped=position.skipped,
+            skipped=position.num_skipped,
             before=before,
         )
 
@@ -998,9 +1003,10 @@ class DeterministicAugmenter(Generic[Batch]):
         """
         self._finish()
         self._is_closed = False
+        # The workers have ended, so nobody else moves it.
         position = self._schedule.position
         epoch = position.epoch
-        has_begun = position.taken + position.before > 0
+        has_begun = position.num_taken + position.num_before_resize > 0
         if self._is_seed_drawn and has_begun:
             epoch += 1
         self._schedule.position = self._schedule.start_of(epoch)
@@ -1104,6 +1110,7 @@ class DeterministicAugmenter(Generic[Batch]):
 
     def _stop(self) -> None:
         """End the workers and forget what was prefetched."""
+        # Whatever is raised below, no later call uses an engine that is half closed.
         engine = self._engine
         self._engine = None
         if self._finalizer is not None:
@@ -1125,27 +1132,26 @@ class DeterministicAugmenter(Generic[Batch]):
     def _engine_context(self) -> EngineContext:
         return EngineContext(
             pipeline=self._pipeline,
-            job=self._worker_config(),
+            worker_config=self._worker_config(),
             schedule=self._schedule,
-            places=BatchLocator(self._branch, self._source),
+            locator=BatchLocator(self._branch, self._source),
             skip_errors=isinstance(self.on_error, Skip),
             pin_memory=self.pin_memory,
-            checks=self._checks,
+            recheck_policy=self._recheck_policy,
             states=self._loader_states,
-            health=self._run_stats,
+            run_stats=self._run_stats,
             replayer=self._replayer(),
             num_processes=self.num_processes,
         )
 
     def _worker_config(self) -> WorkerConfig:
-        ignored_keys = tuple(self.check.ignore)
         return WorkerConfig(
             self._branch,
             self._settings or ProcessSettings.here(),
             self.check.guard,
             check_every=self.check.every,
-            check_ignore=ignored_keys,
-            noted=None if self.ledger is None else ignored_keys,
+            check_ignore=tuple(self.check.ignore),
+            keeps_ledger=self.ledger is not None,
             num_workers=max(1, self._num_workers),
             variables=self._pipeline.undeclared.variables(),
         )

@@ -61,7 +61,7 @@ class LazyAugmenter:
 
     @property
     def is_made(self) -> bool:
-        """Whether there is an augmenter, so that arguments cannot be changed."""
+        """True if there is an augmenter, so that arguments cannot be changed."""
         return self._augmenter is not None
 
     def augmenter(self) -> DeterministicAugmenter:
@@ -94,11 +94,13 @@ class LazyAugmenter:
         with self._lock:
             before = self.augmenter()
             state = before.state_dict()
+            # Its workers end before the new one starts its own.
             before.close()
             if self._is_seed_drawn and rank_and_size[1] > 1:
                 # All ranks must have the seed that rank 0 drew.
                 self._seed = None
             augmenter = self._make(rank_and_size)
+            # Otherwise the state belongs to another stream, and would be refused.
             if augmenter.seed == before.seed:
                 augmenter.load_state_dict(state)
             return augmenter
@@ -229,12 +231,12 @@ class LazyAugmenter:
 
     @property
     def has_single_items(self) -> bool:
-        """Whether each item is a batch by itself."""
+        """True if each item is a batch by itself."""
         return self.settings.has_single_items
 
     @property
     def refuses_samples(self) -> bool:
-        """Whether samples that the loader did not fetch itself are an error."""
+        """True if samples that the loader did not fetch itself are an error."""
         return self.settings.is_iterable or self.settings.has_single_items
 
     @property

@@ -58,7 +58,7 @@ class KeyedReader:
 
     @property
     def is_used(self) -> bool:
-        """Whether a batch was read."""
+        """True if a batch was read."""
         return self._last is not None
 
     def reads_in_a_row(self, epoch: int, step: int) -> bool:

@@ -198,17 +198,17 @@ class Settings:
 
     @property
     def is_iterable(self) -> bool:
-        """Whether the data set sets the order itself."""
+        """True if the data set sets the order itself."""
         return self.order.kind == ITERABLE
 
     @property
     def has_single_items(self) -> bool:
-        """Whether each item is a batch by itself."""
+        """True if each item is a batch by itself."""
         return self.order.batch_size is None and self.order.kind != BATCH_SAMPLER
 
     @property
     def shares(self) -> bool:
-        """Whether ranks share the batches."""
+        """True if ranks share the batches."""
         return self.shard or self.order.distributed is not None
 
     @property

@@ -34,7 +34,7 @@ class BatchStream(Protocol):
         epoch: the epoch of the batch that is due.
         position: the stream's position; it can be compared, kept, and passed to `move_to`.
         next_key: (epoch, step) of the batch that is due; None at an epoch's end.
-        has_finished_epoch: whether all batches of the epoch were taken, as far as that is known
+        has_finished_epoch: True if all batches of the epoch were taken, as far as that is known
             beforehand.
     """
 
@@ -141,7 +141,7 @@ class Epochs:
 
     @property
     def is_guessed(self) -> bool:
-        """Whether at most Accelerate's own count has named the epoch.
+        """True if at most Accelerate's own count has named the epoch.
 
         That count starts at 0 in every process.
         """

@@ -15,7 +15,7 @@ class Setup:
 
     Attributes:
         source: of raw batches.
-        drew_its_seed: no seed was passed.
+        is_seed_drawn: no seed was passed.
         declared: the lines that describe the pipeline (`detaug.objects.description`).
         branch: the branch of the seed tree that has the seeds of its batches.
         replayer: makes batches in this process. Several batches of one stream, in order, cost as
@@ -23,7 +23,7 @@ class Setup:
     """
 
     source: Source
-    drew_its_seed: bool
+    is_seed_drawn: bool
     declared: list[str]
     branch: SeedBranch
     replayer: Replayer

@@ -7,7 +7,7 @@ from typing import Any
 
 from detaug.engine.outcomes import Position
 from detaug.errors import StateMismatch
-from detaug.objects import description as identity
+from detaug.objects import description
 from detaug.seeding.tree import Seed, checked_seed, non_negative_int, spawn_key_element
 from detaug.versions import NUMERICS, SEED_SCHEME
 
@@ -138,7 +138,9 @@ class State:
             if value != current_value:
                 differences.append(f"{label}: here {current_value!r}, in the state {value!r}")
         if not any_pipeline and self.pipeline != current.pipeline:
-            differences.append(f"pipeline: {identity.differences(current.pipeline, self.pipeline)}")
+            differences.append(
+                f"pipeline: {description.differences(current.pipeline, self.pipeline)}"
+            )
         if differences:
             raise StateMismatch(
                 "this state dict was saved by another pipeline, and going on from it would give "

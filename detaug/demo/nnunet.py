@@ -142,28 +142,28 @@ def _toy_case(index: int, rng: np.random.Generator) -> tuple[str, list[Any], Any
     return f"toy_{index:03d}", [image], labels
 
 
-def train_and_compare(root: Path, shown: Progress) -> Trainings:
+def train_and_compare(root: Path, bar: Progress) -> Trainings:
     """Make the data set, have nnU-Net preprocess it, train, kill, resume, and compare.
 
     Call it below ``if __name__ == "__main__"``: nnU-Net spawns processes.
 
     Args:
         root: an empty folder for nnU-Net's three.
-        shown: is updated.
+        bar: is updated.
 
     Raises:
         UnusableError: the first training ended with an error.
     """
     with nnunet_folders(root):
-        shown.update(f"making {CASES} cases of {EDGE}³ voxels")
+        bar.update(f"making {CASES} cases of {EDGE}³ voxels")
         make_toy_dataset(root / "raw" / DATASET)
-        shown.update("nnU-Net plans and preprocesses them", done=1)
+        bar.update("nnU-Net plans and preprocesses them", done=1)
         plan_and_preprocess()
         _shrink_plans(root / "preprocessed" / DATASET / "nnUNetPlans.json")
-        shown.done = 2
+        bar.done = 2
         settings = Settings(DATASET, CONFIGURATION, device="cpu", seed=SEED, iterations=8)
         straight, _, killed = trainings(settings)
-        return run_and_compare(settings, (straight, killed), root, shown)
+        return run_and_compare(settings, (straight, killed), root, bar)
 
 
 def _shrink_plans(file: Path) -> None:

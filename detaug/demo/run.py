@@ -77,7 +77,7 @@ class Runs(Report[Run]):
 
     rows: tuple[Run, ...]
 
-    def shown(self) -> list[RenderableType]:
+    def render(self) -> list[RenderableType]:
         """Return the table, the notices and a line for each augmenter."""
         runs = table(
             "the same pipeline and seed",
@@ -121,11 +121,11 @@ def _fingerprint_cell(run: Run) -> str:
     return run.fingerprint[:DIGITS]
 
 
-def run_all(shown: Progress) -> Runs:
+def run_all(bar: Progress) -> Runs:
     """Make all runs, one after another.
 
     Args:
-        shown: is updated.
+        bar: is updated.
 
     Raises:
         NotInstalled: nilearn is not.
@@ -136,19 +136,19 @@ def run_all(shown: Progress) -> Runs:
     pending = []
     for run in RUNS:
         name = f"{run.what}, {run.processes} processes"
-        pending.append(PendingRow(name, partial(_compared, run, references, shown), BATCHES))
-    return Runs(tuple(run_rows(pending, shown)))
+        pending.append(PendingRow(name, partial(_compared, run, references, bar), BATCHES))
+    return Runs(tuple(run_rows(pending, bar)))
 
 
-def _compared(run: Run, references: dict[str, str], shown: Progress) -> Run:
+def _compared(run: Run, references: dict[str, str], bar: Progress) -> Run:
     """Make a run's batches, and compare them with the first run of its augmenter.
 
     Args:
         run: without a fingerprint.
         references: fingerprint of each augmenter's first run; this one's is added if it is first.
-        shown: is updated.
+        bar: is updated.
     """
-    run_fingerprint = fingerprint(_batch_fingerprints(run, shown))
+    run_fingerprint = fingerprint(_batch_fingerprints(run, bar))
     run = replace(run, fingerprint=run_fingerprint)
     if run.augmenter not in references:
         references[run.augmenter] = run_fingerprint
@@ -157,7 +157,7 @@ def _compared(run: Run, references: dict[str, str], shown: Progress) -> Run:
     return replace(run, verdict=EQUAL if is_equal else DIFFERENT)
 
 
-def _batch_fingerprints(run: Run, shown: Progress) -> list[str]:
+def _batch_fingerprints(run: Run, bar: Progress) -> list[str]:
     """Return the fingerprints of a run's batches."""
     fingerprints: list[str] = []
 
@@ -168,7 +168,7 @@ def _batch_fingerprints(run: Run, shown: Progress) -> list[str]:
             fingerprints.append(fingerprint(batch))
             if run.kill and len(fingerprints) == BATCHES // 3:
                 os.kill(pid, signal.SIGKILL)
-            shown.advance()
+            bar.advance()
 
     with augmenter_of(run.augmenter, run.processes) as augmenter:
         if not run.resume:

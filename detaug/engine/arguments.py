@@ -138,7 +138,7 @@ def start_method(value: Any) -> str:
 
 def executor(value: Any) -> Any:
     """Return an object that has the methods of a `detaug.engine.executor.Executor`."""
-    names = ("travels", "num_workers", "start")
+    names = ("requires_pickling", "num_workers", "start")
     if isinstance(value, type) or not all(hasattr(value, name) for name in names):
         raise TypeError(
             "executor must be LocalProcesses(...), InThisProcess(), RayExecutor(...) or None, got"

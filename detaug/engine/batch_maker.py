@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from detaug.engine.errors_from_workers import ErrorRecord, describe
-from detaug.engine.job import WorkerConfig
 from detaug.engine.recheck.requests import RecheckCandidate, make_to_check
+from detaug.engine.worker_config import WorkerConfig
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
@@ -41,25 +41,25 @@ class TaskRunner:
 
     Args:
         pristine: The pipeline as the user passed it.
-        job: Seeds, process settings and what is recorded of each batch.
+        config: Seeds, process settings and what is recorded of each batch.
         log: Called with each message that the user should see, and its level.
     """
 
-    def __init__(self, pristine: PipelineSnapshot, job: WorkerConfig, log: Log) -> None:
+    def __init__(self, pristine: PipelineSnapshot, config: WorkerConfig, log: Log) -> None:
         self.producer = Producer(
             pristine,
-            job.branch,
+            config.branch,
             log,
-            job.guard,
-            only=True,
+            config.guard,
+            owns_pipeline=True,
             takes_states=True,
-            looks_at_state=job.check_every > 0,
-            ignore=job.check_ignore,
+            checks_carried_state=config.check_every > 0,
+            ignore=config.check_ignore,
         )
-        self._job = job
+        self._config = config
         self._log = log
         self._num_batches = 0
-        for text, level in remarks_on_variables(pristine, job.variables):
+        for text, level in remarks_on_variables(pristine, config.variables):
             log(text, level)
 
     def run(self, key: BatchKey, state: LoaderState | None, send: Send) -> TaskResult:
@@ -70,26 +70,24 @@ class TaskRunner:
             state: A state of its stream's loader shortly before the batch; None: none is needed.
             send: Packs the batch for transport.
         """
-        self._job.settings.renew()
+        self._config.settings.renew()
         self._num_batches += 1
         try:
             return self._make_batch(key, state, send)
         except StreamEnded:
             return TaskResult(ended=True)
         except SystemExit:
+            # The user's code ends this process; the parent sees the exit code.
             raise
         except BaseException as error:
             # Some libraries cancel by exceptions that are no subclass of Exception.
             return TaskResult(error=describe(error))
         finally:
-            self._job.settings.put_back(self._log)
+            self._config.settings.put_back(self._log)
 
     def _make_batch(self, key: BatchKey, state: LoaderState | None, send: Send) -> TaskResult:
         """Make a batch, or raise what the pipeline raises."""
-        job = self._job
-        batch, report = make_to_check(
-            self.producer, key, state, self._num_batches, job.check_every, job.noted
-        )
+        batch, report = make_to_check(self.producer, key, state, self._num_batches, self._config)
         loader_state = self.producer.loader_state
         # `owner` holds the only reference from here on. Memory that is still viewed after `send`
         # has emptied it is treated as the loader's, and the batch is then copied.

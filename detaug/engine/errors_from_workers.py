@@ -19,7 +19,8 @@ from detaug.seeding.current import Current, SeedBranch
 from detaug.system.limits import advice_for
 from detaug.system.processes import signal_name
 
-#: Bytes. A larger exception, such as one that holds its batch, is sent without its attributes.
+#: Bytes. A larger exception is sent without its attributes: it may hold its whole batch, which
+#: would go through the socket.
 _LARGEST_EXCEPTION = 16_000
 
 #: The folder of this package.
@@ -90,6 +91,7 @@ def _users_part(error: BaseException) -> str:
     ):
         entry = entry.tb_next
     text = "".join(traceback.format_exception(type(error), error, entry))
+    # The exception's own text is the last line of the message (`error_of`), and may be long.
     return text.removesuffix("".join(traceback.format_exception_only(error))).rstrip("\n")
 
 
@@ -98,6 +100,7 @@ def _index(error: BaseException) -> int | None:
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code is DatasetSource.fetch.__code__:
             index = frame.f_locals.get("index")
+            # A sampler may yield names instead of indices.
             if isinstance(index, int):
                 return index
             return None
@@ -152,6 +155,7 @@ def rebuild(record: ErrorRecord) -> BaseException | None:
     """
     if record.pickled is None:
         return None
+    # The worker has unpickled it as a test, but this process may lack a module that it needs.
     with suppress(Exception):
         content = pickle.loads(record.pickled)
         if isinstance(content, BaseException):
@@ -181,7 +185,7 @@ class BatchLocator:
 def error_of(
     record: ErrorRecord,
     key: BatchKey,
-    places: BatchLocator,
+    locator: BatchLocator,
     where: str,
     original: BaseException | None = None,
 ) -> BatchError:
@@ -190,7 +194,7 @@ def error_of(
     Args:
         record: The exception.
         key: The batch that was being made.
-        places: Locates the batch.
+        locator: Locates the batch.
         where: The process, for the message, such as "in worker 3 (pid 4711)".
         original: The exception, if it was raised in this process.
     """
@@ -204,8 +208,8 @@ def error_of(
     activity = "making"
     if record.index is not None:
         activity = f"fetching item {record.index} of the data set for"
-    text += f"while {activity} {describe_batch(key, places)} {where}\n"
-    text += _how_to_replay(key, places)
+    text += f"while {activity} {describe_batch(key, locator)} {where}\n"
+    text += _how_to_replay(key, locator)
     if record.users_part:
         text += f"\n\n{record.users_part}"
     text += f"\n{record.summary}"
@@ -219,27 +223,27 @@ def error_of(
     if original is not None and not isinstance(error, type(original)):
         error.__cause__ = original
     error.worker_traceback = record.traceback
-    _set_location(error, key, places)
+    _set_location(error, key, locator)
     if record.index is not None:
         error.indices = (record.index,)
     return error
 
 
-def died(
-    key: BatchKey, places: BatchLocator, times: int, exitcode: int | None, peak: int, reason: str
+def worker_died(
+    key: BatchKey, locator: BatchLocator, times: int, exitcode: int | None, peak: int, reason: str
 ) -> WorkerDied:
     """Return the error for a batch that ended its workers.
 
     Args:
         key: The batch.
-        places: Locates the batch.
+        locator: Locates the batch.
         times: Number of workers in a row that it ended.
         exitcode: Of the last worker; None: it ran on another machine.
         peak: The most memory that the last worker had, in bytes; 0: unknown.
         reason: Why the last worker ended; empty: unknown.
     """
     workers = "worker" if times == 1 else "workers"
-    text = f"{describe_batch(key, places)} ended {times} {workers} in a row"
+    text = f"{describe_batch(key, locator)} ended {times} {workers} in a row"
     if exitcode is not None:
         text += f", the last with {signal_name(exitcode)}"
     if peak:
@@ -251,7 +255,7 @@ def died(
         text += (
             " SIGKILL that nobody sent is usually the kernel's out-of-memory killer (see dmesg)."
         )
-    text += f"\n{_how_to_replay(key, places)}"
+    text += f"\n{_how_to_replay(key, locator)}"
     if _is_crash(exitcode):
         text += (
             " (compiled code crashes here: this ends the process; python -X faulthandler shows"
@@ -260,7 +264,7 @@ def died(
 
     error = WorkerDied(text)
     error.exitcode = exitcode
-    _set_location(error, key, places)
+    _set_location(error, key, locator)
     return error
 
 
@@ -269,23 +273,23 @@ def _is_crash(exitcode: int | None) -> bool:
     return exitcode in [-getattr(signal, name) for name in _CRASHES]
 
 
-def _how_to_replay(key: BatchKey, places: BatchLocator) -> str:
+def _how_to_replay(key: BatchKey, locator: BatchLocator) -> str:
     """Return the last lines of a message: the batch's seed path, and the call that replays it."""
     return (
-        f"seed path: {places.branch.line(*key)}\n"
+        f"seed path: {locator.branch.line(*key)}\n"
         f"make it again in this process, under a debugger: aug.replay({key.epoch}, {key.step})"
     )
 
 
-def describe_batch(key: BatchKey, places: BatchLocator) -> str:
+def describe_batch(key: BatchKey, locator: BatchLocator) -> str:
     """Return a text that names a batch.
 
     For example "epoch 3, step 17 (stream 5, turn 1)", or with a data set "epoch 3, step 17 (items
     4, 0 of the data set)".
     """
-    turn, stream = divmod(key.step, places.branch.num_streams)
+    turn, stream = divmod(key.step, locator.branch.num_streams)
     detail = f"stream {stream}, turn {turn}"
-    indices = places.indices(key)
+    indices = locator.indices(key)
     if indices:
         items = ", ".join(map(str, indices[:_MOST_INDICES]))
         num_more = len(indices) - _MOST_INDICES
@@ -295,8 +299,8 @@ def describe_batch(key: BatchKey, places: BatchLocator) -> str:
     return f"epoch {key.epoch}, step {key.step} ({detail})"
 
 
-def _set_location(error: BatchError, key: BatchKey, places: BatchLocator) -> None:
+def _set_location(error: BatchError, key: BatchKey, locator: BatchLocator) -> None:
     """Set the attributes of an error that say which batch it is about."""
     error.epoch, error.step = key
-    error.stream = key.step % places.branch.num_streams
-    error.indices = places.indices(key)
+    error.stream = key.step % locator.branch.num_streams
+    error.indices = locator.indices(key)

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from detaug.engine.errors_from_workers import BatchLocator
-from detaug.engine.job import WorkerConfig
 from detaug.engine.outcomes import Failed, Outcome, Position, skipped_outcome
 from detaug.engine.recheck.policy import RecheckPolicy
 from detaug.engine.replayer import Replayer
 from detaug.engine.schedule import Schedule
 from detaug.engine.wait_stats import RunStats
+from detaug.engine.worker_config import WorkerConfig
 from detaug.errors import BatchError
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey
@@ -37,29 +37,29 @@ class EngineContext:
 
     Attributes:
         pipeline: The source and the transform.
-        job: The configuration of the processes that make batches.
+        worker_config: The configuration of the processes that make batches.
         schedule: The order of the batches. An engine with threads of its own guards it with a lock;
             the augmenter reads its position only.
-        places: Locates a batch in messages.
+        locator: Locates a batch in messages.
         skip_errors: True: batches whose loader or transform raises are left out. False: the error
             is raised.
         pin_memory: True: tensors are copied to page-locked memory if there is a GPU. False: never.
-        checks: Chooses the batches that are made a second time.
+        recheck_policy: Chooses the batches that are made a second time.
         states: The states of loaders from which streams can resume.
-        health: Statistics of the run.
+        run_stats: Statistics of the run.
         replayer: Replays batches in this process.
         num_processes: The user's ``num_processes``.
     """
 
     pipeline: Pipeline
-    job: WorkerConfig
+    worker_config: WorkerConfig
     schedule: Schedule
-    places: BatchLocator
+    locator: BatchLocator
     skip_errors: bool
     pin_memory: bool
-    checks: RecheckPolicy
+    recheck_policy: RecheckPolicy
     states: LoaderStates
-    health: RunStats
+    run_stats: RunStats
     replayer: Replayer
     num_processes: int
 
@@ -71,10 +71,11 @@ class EngineContext:
             state: The state of its stream's loader after the batch; None: it was not taken.
         """
         if state is not None:
+            # Read without the schedule's lock: an outdated position keeps a few more states.
             position = self.schedule.position
             self.states.add(state, BatchKey(position.epoch, position.step))
-        self.checks.add_batch_time(seconds)
-        self.health.worked += seconds
+        self.recheck_policy.add_batch_time(seconds)
+        self.run_stats.work_seconds += seconds
 
     def failed(self, error: BatchError) -> Outcome:
         """Return the outcome of a batch that cannot be made."""
@@ -127,7 +128,7 @@ class Executor(Protocol):
     """A factory of engines, which the user passes as ``executor=``."""
 
     @property
-    def travels(self) -> bool:
+    def requires_pickling(self) -> bool:
         """True: the pipeline is pickled for other interpreters. False: it stays in this one.
 
         If True, the augmenter's constructor refuses a pipeline that cannot be pickled.
@@ -146,7 +147,7 @@ class Executor(Protocol):
             ValueError: With that many processes, the executor or the argument has no effect.
         """
 
-    def start(self, work: EngineContext) -> Engine:
+    def start(self, context: EngineContext) -> Engine:
         """Return an engine that starts at the schedule's position.
 
         Raises:

@@ -28,7 +28,7 @@ from detaug.errors import BatchError
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import StreamEnded
-from detaug.system.interrupts import is_interrupt, programs_handlers_noted
+from detaug.system.interrupts import is_interrupt, program_handlers_recorded
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class InThisProcess:
     ``num_processes=0`` does the same.
     """
 
-    travels = False
+    requires_pickling = False
 
     def num_workers(self, num_processes: int) -> int:
         """Return 0. Implements `Executor.num_workers`."""
@@ -50,9 +50,9 @@ class InThisProcess:
             )
         return 0
 
-    def start(self, work: EngineContext) -> InProcess:
+    def start(self, context: EngineContext) -> InProcess:
         """Return an engine. Implements `Executor.start`."""
-        return InProcess(work)
+        return InProcess(context)
 
 
 class InProcess:
@@ -60,20 +60,20 @@ class InProcess:
 
     prefetches = False
 
-    def __init__(self, work: EngineContext) -> None:
-        self._work = work
-        self._schedule = work.schedule
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
+        self._schedule = context.schedule
         self._num_batches = 0
-        self.warn_once = work.pipeline.warn_once
-        self._replayer = Replayer(work.pipeline, work.job, makes_all=True)
+        self.warn_once = context.pipeline.warn_once
+        self._replayer = Replayer(context.pipeline, context.worker_config, makes_all=True)
         # Makes second copies of batches. It has made no batches except those of checks and replays.
-        self._check_replayer = work.replayer
+        self._check_replayer = context.replayer
         # A proxy, because a reference cycle would keep the engine alive until the garbage collector
         # runs. Without a cycle, the files that its copy of the pipeline has open are closed as soon
         # as nobody uses the engine, and another copy can open them.
         transport = weakref.proxy(self)
-        hash_order = HashOrder(work.pipeline, work.job, work.checks)
-        self._recheck = Recheck(work.checks, transport, hash_order)
+        hash_order = HashOrder(context.pipeline, context.worker_config, context.recheck_policy)
+        self._recheck = Recheck(context.recheck_policy, transport, hash_order)
         self._skip_log = SkipLog()
 
     def next(self) -> Any:
@@ -81,10 +81,10 @@ class InProcess:
         # Several of the user's threads may call it.
         with making_lock():
             while True:
-                taken = self._schedule.take()
-                for skipped in taken.skipped:
+                result = self._schedule.take()
+                for skipped in result.skipped:
                     self._skip_log.warn(skipped)
-                outcome = taken.outcome
+                outcome = result.outcome
                 if isinstance(outcome, Delivered):
                     return outcome.batch
                 if isinstance(outcome, EpochEnd):
@@ -98,8 +98,8 @@ class InProcess:
     def put_back(self, batch: Any) -> None:
         """Make the batch due again that was just returned. Implements `Engine.put_back`."""
         with making_lock():
-            assert self._schedule.taken is not None
-            self._schedule.put_back(self._schedule.taken, Delivered(batch))
+            assert self._schedule.last_position is not None
+            self._schedule.put_back(self._schedule.last_position, Delivered(batch))
 
     def move(self, position: Position) -> None:
         """Continue at another position. Implements `Engine.move`."""
@@ -117,7 +117,7 @@ class InProcess:
     def _make(self, key: BatchKey) -> None:
         """Make a batch and record its outcome."""
         start = time.perf_counter()
-        with programs_handlers_noted():
+        with program_handlers_recorded():
             try:
                 batch, candidate, state = self._make_batch(key)
             except StreamEnded:
@@ -127,12 +127,14 @@ class InProcess:
                 if is_interrupt(original):
                     # The position has not moved, so the batch is still due.
                     raise
-                self._schedule.finish(key, self._work.failed(self._error_of(key, original)))
+                self._schedule.finish(key, self._context.failed(self._error_of(key, original)))
                 return
         self._num_batches += 1
-        self._work.record_task(time.perf_counter() - start, state)
+        self._context.record_task(time.perf_counter() - start, state)
         if candidate is not None:
             self._recheck.on_candidate(candidate)
+        # At least once: an interpreter with another hash seed may be due, or have responded, while
+        # nothing is pending.
         self._recheck.advance()
         while self._recheck.is_pending:
             self._recheck.advance()
@@ -141,19 +143,15 @@ class InProcess:
 
     def _error_of(self, key: BatchKey, original: BaseException) -> BatchError:
         record = failures.describe(original)
-        return failures.error_of(record, key, self._work.places, "in this process", original)
+        return failures.error_of(record, key, self._context.locator, "in this process", original)
 
     def _make_batch(self, key: BatchKey) -> tuple[Any, RecheckCandidate | None, LoaderState | None]:
         """Return the batch, the report for a check, and the loader's state after the batch."""
-        job = self._work.job
+        state = self._context.states.latest(key)
+        number = self._num_batches + 1
         with self._replayer.producer() as producer:
             batch, candidate = make_to_check(
-                producer,
-                key,
-                self._work.states.latest(key),
-                self._num_batches + 1,
-                job.check_every,
-                job.noted,
+                producer, key, state, number, self._context.worker_config
             )
             copy = own_copy(batch)
             return copy, candidate, producer.loader_state
@@ -168,7 +166,7 @@ class InProcess:
         """Handle a request of the recheck, and pass the response on."""
         # State in classes and modules exists once per process, and keeps changing: a copy of the
         # pipeline in this process cannot be without it.
-        keeps_loader = self._work.checks.takes_kept_copies
+        keeps_loader = self._context.recheck_policy.takes_kept_copies
         replayer = self._replayer
         responder: int | None = worker_id
         if to_checker:
@@ -186,7 +184,7 @@ class InProcess:
 
     def _stop_checking(self, record: ErrorRecord) -> None:
         """Make no more checks, because a second copy of the pipeline raises in this process."""
-        self._work.checks.stop()
+        self._context.recheck_policy.stop()
         self._recheck.cancel_check()
         self.warn_once(
             "batches are not made a second time to be compared: in this process a second copy of"

@@ -19,19 +19,19 @@ class Position(NamedTuple):
     Attributes:
         epoch: The epoch that is due.
         step: The step that is due, of this rank.
-        taken: Number of steps of this rank that were handed out or skipped in this epoch since the
-            number of ranks last changed.
-        before: Number of batches that all ranks took in this epoch before the number of ranks last
-            changed.
-        skipped: Number of steps of this rank that were skipped in a row directly before this one,
-            also in earlier epochs.
+        num_taken: Number of steps of this rank that were handed out or skipped in this epoch since
+            the number of ranks last changed.
+        num_before_resize: Number of batches that all ranks took in this epoch before the number of
+            ranks last changed.
+        num_skipped: Number of steps of this rank that were skipped in a row directly before this
+            one, also in earlier epochs.
     """
 
     epoch: int
     step: int
-    taken: int
-    before: int = 0
-    skipped: int = 0
+    num_taken: int
+    num_before_resize: int = 0
+    num_skipped: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,8 @@ def skipped_outcome(error: BatchError, max_skips: int | None) -> Skipped:
         error: The error of the batch.
         max_skips: Number of batches in a row that may be left out; None: any number.
     """
+    # The message is completed now: `Schedule.due`, which finds that one too many was left out, only
+    # has the outcome.
     text = str(error)
     first_line, _, rest = text.partition("\n")
     too_many = (
@@ -120,6 +122,8 @@ class SkipLog:
 
     def warn(self, skipped: Skipped) -> None:
         """Log one skipped batch."""
+        # The first line has the error's class and message, but not the batch: it is equal for all
+        # batches with that error.
         summary = skipped.text.partition("\n")[0]
         self._times[summary] += 1
         times = self._times[summary]

@@ -95,7 +95,7 @@ class PrefetchingEngine:
     of the thread (`_run_once`) and its wake-up (`_wake`), and calls `_begin` when it is complete.
 
     Args:
-        work: The batches to make.
+        context: The batches to make.
         max_restarts: Number of workers that one batch may end in a row.
     """
 
@@ -103,10 +103,10 @@ class PrefetchingEngine:
     _thread: threading.Thread
     _recheck: Recheck
 
-    def __init__(self, work: EngineContext, max_restarts: int) -> None:
-        self._work = work
+    def __init__(self, context: EngineContext, max_restarts: int) -> None:
+        self._context = context
         self._max_restarts = max(1, max_restarts)
-        self._schedule = work.schedule
+        self._schedule = context.schedule
         self._lock = threading.Lock()
         # A queue of C code: an interrupt in the user's thread leaves it in a consistent state.
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -117,11 +117,11 @@ class PrefetchingEngine:
         self._fatal_is_reported = False
         self._owner_pid = os.getpid()
         # Every worker sends the same warning.
-        self.warn_once = work.pipeline.warn_once
+        self.warn_once = context.pipeline.warn_once
         self._skip_log = SkipLog()
         # The engine's thread has a current device of its own, which is set to the user's.
         self._gpu: int | None = None
-        if work.pin_memory and torch.cuda.is_available():
+        if context.pin_memory and torch.cuda.is_available():
             self._gpu = torch.cuda.current_device()
         self._deaths: dict[BatchKey, int] = {}
 
@@ -147,28 +147,28 @@ class PrefetchingEngine:
 
     def next(self) -> Any:
         """Return the due batch, waiting for it if necessary. Implements `Engine.next`."""
-        # `taken` is assigned in this frame: the `except` below must know what was taken, wherever
+        # `result` is assigned in this frame: the `except` below must know what was taken, wherever
         # an interrupt is raised.
-        taken: TakeResult | None = None
+        result: TakeResult | None = None
         thread_id = threading.get_ident()
         try:
             while True:
                 with self._lock:
                     position_before = self._schedule.position
-                    taken = self._schedule.take()
-                    if taken.outcome is None:
+                    result = self._schedule.take()
+                    if result.outcome is None:
                         # Before the lock is released: the engine's thread wakes this thread for
                         # every outcome that arrives from then on.
                         self._waiting.add(thread_id)
                     has_moved = self._schedule.position is not position_before
                     fatal = self._fatal
-                for skipped in taken.skipped:
+                for skipped in result.skipped:
                     self._skip_log.warn(skipped)
                 if has_moved:
                     # The window has moved with the position: there are new tasks.
                     self._wake()
 
-                outcome = taken.outcome
+                outcome = result.outcome
                 if isinstance(outcome, Delivered):
                     return self._hand_over(outcome, fatal)
                 if isinstance(outcome, EpochEnd):
@@ -178,8 +178,8 @@ class PrefetchingEngine:
                 self._wakeups.get()
         except BaseException:
             # KeyboardInterrupt as well: whatever was taken and not returned is due again.
-            if taken is not None:
-                self._put_back(taken.position, taken.outcome)
+            if result is not None:
+                self._put_back(result.position, result.outcome)
             raise
         finally:
             self._waiting.discard(thread_id)
@@ -190,6 +190,8 @@ class PrefetchingEngine:
 
     def _hand_over(self, outcome: Delivered, fatal: BaseException | None) -> Any:
         """Return the batch, or raise if a check has found that the run is not reproducible."""
+        # Only this error withholds a finished batch. After any other one the batches that were made
+        # before it are still good, and the error is raised where the first one is missing.
         if isinstance(fatal, ReproducibilityError):
             raise self._reported(fatal)
         if outcome.mark_delivered is not None:
@@ -207,6 +209,8 @@ class PrefetchingEngine:
     ) -> None:
         """Raise if the due batch has failed, or if there will be no more batches."""
         if isinstance(outcome, Failed):
+            # The same object is raised at every call: its traceback would grow, and keep the frames
+            # of all earlier calls alive.
             raise outcome.error.with_traceback(None)
         if fatal is not None:
             raise self._reported(fatal)
@@ -220,8 +224,8 @@ class PrefetchingEngine:
 
     def put_back(self, batch: Any) -> None:
         """Make the batch due again that was just returned. Implements `Engine.put_back`."""
-        assert self._schedule.taken is not None
-        self._put_back(self._schedule.taken, Delivered(batch))
+        assert self._schedule.last_position is not None
+        self._put_back(self._schedule.last_position, Delivered(batch))
 
     def _put_back(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
         with self._lock:
@@ -237,7 +241,7 @@ class PrefetchingEngine:
 
     def _await_checks(self, seconds: float) -> None:
         """Wait at most `seconds` for pending checks, so that the user learns of them in time."""
-        self._work.checks.end_is_near()
+        self._context.recheck_policy.end_is_near()
         deadline = time.monotonic() + seconds
         while (
             self._recheck.is_pending
@@ -247,6 +251,8 @@ class PrefetchingEngine:
         ):
             if not self._thread.is_alive():
                 return
+            # Polled: a check ends in several ways, without an event for any of them, and this wait
+            # happens once in an epoch.
             self._wake()
             time.sleep(_CHECK_POLL_SECONDS)
 
@@ -355,15 +361,15 @@ class PrefetchingEngine:
         self._deaths[key] = times
         if times >= self._max_restarts:
             del self._deaths[key]
-            error = failures.died(key, self._work.places, times, exitcode, peak, reason)
-            self._finish(key, self._work.failed(error))
+            error = failures.worker_died(key, self._context.locator, times, exitcode, peak, reason)
+            self._finish(key, self._context.failed(error))
             return
         text = f"{worker} ended"
         if exitcode is not None:
             text += f" with {signal_name(exitcode)}"
         if peak:
             text += f", its memory having peaked at {peak / 2**20:.0f} MiB,"
-        batch = failures.describe_batch(key, self._work.places)
+        batch = failures.describe_batch(key, self._context.locator)
         text += f" while making {batch}; another worker is rebuilding the batch"
         if reason:
             text += f" ({reason.rstrip('.')})"
@@ -384,7 +390,7 @@ class PrefetchingEngine:
         stream = plan.stream_of(key.step)
         stream_position = stream_positions.get(stream)
         stream_positions[stream] = (key.epoch, plan.turn_of(key.step) + 1)
-        return self._work.states.latest(key, stream_position)
+        return self._context.states.latest(key, stream_position)
 
     def _take_result(
         self,
@@ -406,7 +412,7 @@ class PrefetchingEngine:
             get_mark: Returns the function that marks the batch as the user's, or None; called after
                 `open_batch`.
         """
-        self._work.record_task(seconds, result.state)
+        self._context.record_task(seconds, result.state)
         self._deaths.pop(key, None)
         if result.ended:
             with self._lock:
@@ -425,15 +431,17 @@ class PrefetchingEngine:
         get_mark: Callable[[], Callable[[], None] | None],
     ) -> Outcome:
         """Return the outcome of a task whose stream has not ended; see `_take_result`."""
-        places = self._work.places
+        locator = self._context.locator
         if result.error is not None:
-            return self._work.failed(failures.error_of(result.error, key, places, where))
+            return self._context.failed(failures.error_of(result.error, key, locator, where))
         try:
             batch = open_batch()
+            # A copy: memory of a slot cannot be page-locked, because the slot is filled again as
+            # soon as its arrays are garbage, while an asynchronous copy to the GPU may still read.
             if self._gpu is not None:
                 batch = pin_memory(batch)  # type: ignore[no-untyped-call]
             return Delivered(batch, get_mark())
         except Exception as error:
             record = failures.describe(error)
             where = "in the parent process, which could not take the batch in"
-            return self._work.failed(failures.error_of(record, key, places, where, error))
+            return self._context.failed(failures.error_of(record, key, locator, where, error))

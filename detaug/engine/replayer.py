@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from detaug.engine.job import WorkerConfig
+from detaug.engine.worker_config import WorkerConfig
 from detaug.objects.batch_pickling import pack, unpack
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer
 from detaug.seeding.generators import preserved_global_rngs
-from detaug.system.interrupts import programs_handlers_noted
+from detaug.system.interrupts import program_handlers_recorded
 from detaug.system.platform import at_fork
 
 
@@ -44,13 +44,13 @@ class Replayer:
 
     Args:
         pipeline: The source and the transform.
-        job: Seeds, process settings, and what is checked.
+        config: Seeds, process settings, and what is checked.
         makes_all: True: it makes all batches of a run in order, so states of loaders are taken, and
             state that transforms carry is looked for. False: it makes single batches.
     """
 
-    def __init__(self, pipeline: Pipeline, job: WorkerConfig, makes_all: bool = False) -> None:
-        self.job = job
+    def __init__(self, pipeline: Pipeline, config: WorkerConfig, makes_all: bool = False) -> None:
+        self.config = config
         self._pipeline = pipeline
         self._makes_all = makes_all
         self._producer: Producer | None = None
@@ -82,24 +82,25 @@ class Replayer:
         The random state, settings and thread counts of the caller are restored at the end.
         """
         pristine = self._pipeline.pristine
-        job = self.job
+        config = self.config
+        # The lock first: what the other contexts save and restore belongs to the whole process.
         with (
             making_lock(),
-            programs_handlers_noted(),
+            program_handlers_recorded(),
             preserved_global_rngs(),
             pristine.shared.preserved(),
-            job.settings.applied(self._pipeline.warn_once),
+            config.settings.applied(self._pipeline.warn_once),
             self._pipeline.undeclared.making_here(),
         ):
             if self._producer is None:
                 self._producer = Producer(
                     pristine,
-                    job.branch,
+                    config.branch,
                     self._pipeline.warn_once,
-                    job.guard,
+                    config.guard,
                     takes_states=self._makes_all,
-                    looks_at_state=self._makes_all and job.check_every > 0,
-                    ignore=job.check_ignore,
+                    checks_carried_state=self._makes_all and config.check_every > 0,
+                    ignore=config.check_ignore,
                 )
             yield self._producer
 
@@ -118,4 +119,5 @@ def own_copy(batch: Any) -> Any:
     The loader may return its own buffer and refill it later, and the user may write to the batch.
     """
     packed = pack(batch)
+    # `pack` leaves large buffers where they are; the pickle has copies of all small ones.
     return unpack(packed.pickled, [buffer.copy() for buffer in packed.buffers])

@@ -66,9 +66,9 @@ class Schedule:
         self.window = window
         self.stateless = stateless
         #: The end of the last epoch that was read to its end.
-        self.ended: Position | None = None
+        self.last_epoch_end: Position | None = None
         #: The position of the batch that was taken last.
-        self.taken: Position | None = None
+        self.last_position: Position | None = None
         self._computed_for: Position | None = None
         self.limit = limit
         self.max_skips = max_skips
@@ -96,7 +96,7 @@ class Schedule:
 
     def key_at(self, position: Position) -> BatchKey:
         """Return the key of the batch at a position."""
-        return BatchKey(position.epoch, self.plan.made_at(position.step))
+        return BatchKey(position.epoch, self.plan.step_at(position.step))
 
     # --- tasks
 
@@ -200,10 +200,10 @@ class Schedule:
         if isinstance(outcome, Delivered):
             next_position = self.after(position)
             self.outcomes.pop(self.key_at(position), None)
-            self.taken = position
+            self.last_position = position
             self.position = next_position
         elif isinstance(outcome, EpochEnd):
-            self.ended = position
+            self.last_epoch_end = position
             self.position = outcome.next_position
         elif position != start:
             self.position = position
@@ -212,6 +212,7 @@ class Schedule:
     def _skipped_between(self, start: Position, stop: Position) -> list[Skipped]:
         """Return the skipped outcomes of this rank's steps from `start` to before `stop`."""
         skipped = []
+        # `due` does not leave the epoch, so both positions are in the same one.
         for step in range(start.step, stop.step, self.plan.world_size):
             outcome = self.outcomes.get(self.key_at(start._replace(step=step)))
             if isinstance(outcome, Skipped):
@@ -253,19 +254,19 @@ class Schedule:
             outcome = self.outcomes.get(key)
             if not isinstance(outcome, Skipped):
                 return position, outcome
-            num_skipped = position.skipped + 1
+            num_skipped = position.num_skipped + 1
             is_one_too_many = self.max_skips is not None and num_skipped > self.max_skips
             if is_one_too_many and outcome.error is not None:
                 return position, Failed(outcome.error)
-            position = self.after(position)._replace(skipped=num_skipped)
+            position = self.after(position)._replace(num_skipped=num_skipped)
 
     def after(self, position: Position) -> Position:
         """Return the position after a step that was handed out."""
         return Position(
             position.epoch,
             position.step + self.plan.world_size,
-            position.taken + 1,
-            position.before,
+            position.num_taken + 1,
+            position.num_before_resize,
         )
 
     def _after_gap(self, position: Position) -> Position:
@@ -280,8 +281,8 @@ class Schedule:
             return False
         # The number of ranks may have changed in this epoch: only the batches that were left then
         # are shared among the ranks of today.
-        num_left = max(0, self.limit - position.before)
-        return position.taken >= self.plan.share_of(num_left)
+        num_left = max(0, self.limit - position.num_before_resize)
+        return position.num_taken >= self.plan.share_of(num_left)
 
     def _streams_are_over(self, position: Position) -> bool:
         """Return whether all streams are known to have ended before the position's step."""
@@ -292,7 +293,7 @@ class Schedule:
         """Return the end of the position's epoch if the position has reached it, else None."""
         if self.is_over(position) or self._streams_are_over(position):
             next_start = self.start_of(position.epoch + 1)
-            return EpochEnd(next_start._replace(skipped=position.skipped))
+            return EpochEnd(next_start._replace(num_skipped=position.num_skipped))
         return None
 
     # --- the window
@@ -305,6 +306,7 @@ class Schedule:
         position = self.position
         if self._computed_for is position:
             return self._window_tasks
+        # If the position moves back to an earlier epoch, its workers meet the ends again.
         self._ends.forget_before(position.epoch)
         tasks = dict.fromkeys(self._upcoming())
         self._window_tasks = tasks
@@ -319,6 +321,7 @@ class Schedule:
     def _upcoming(self) -> Iterator[BatchKey]:
         """Yield the keys of the next `window` steps that are no gaps, in order."""
         position = self.position
+        # A loader without batches has empty epochs only: without a limit this walk would not end.
         last_epoch = position.epoch + self.window
         num_upcoming = 0
         while num_upcoming < self.window and position.epoch <= last_epoch:

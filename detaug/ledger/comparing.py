@@ -56,7 +56,7 @@ class Comparison:
     first_is: str = ""
     keys: tuple[str, ...] = ()
 
-    def shown(self, a: str, b: str) -> Iterator[Text]:
+    def render(self, a: str, b: str) -> Iterator[Text]:
         """Yield one screen of lines, in which the two have these names."""
         if self.first is None:
             yield Text(f"equal: all {self.counts[EQUAL]:,} batches", "green")

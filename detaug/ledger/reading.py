@@ -142,7 +142,7 @@ class LedgerSummary:
 
     Attributes:
         header: the first line.
-        course: the batches so far, and their digest.
+        running_digest: the digest and the counts of the lines that were read.
         size: bytes of the lines that were read.
 
     Raises:
@@ -153,7 +153,7 @@ class LedgerSummary:
 
     def __init__(self, path: Path, before: Key | None = None) -> None:
         self.header = read_header(path)
-        self.course = RunningDigest(self.header)
+        self.running_digest = RunningDigest(self.header)
         self.size = len(next(read_lines(path)))
         for line in records(path):
             if before is not None and line.key >= before:
@@ -165,15 +165,15 @@ class LedgerSummary:
 
     def _add(self, line: Line) -> str:
         """Add a line; return what is wrong with it, or ""."""
-        course = self.course
+        digest = self.running_digest
         if line.record["kind"] == "batch":
-            if course.epoch not in (None, line.key.epoch):
-                return f"comes before epoch {course.epoch} has ended"
-            course.add(line.record)
+            if digest.epoch not in (None, line.key.epoch):
+                return f"comes before epoch {digest.epoch} has ended"
+            digest.add(line.record)
             return ""
-        if course.epoch != line.key.epoch:
+        if digest.epoch != line.key.epoch:
             return "has no batches before it"
-        end = course.end_epoch()
+        end = digest.end_epoch()
         if any(line.record.get(name) != end[name] for name in ("batches", "digest")):
             return (
                 "does not follow from the lines before it: one was changed, or is missing or"

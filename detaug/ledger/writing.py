@@ -154,7 +154,7 @@ class LedgerWriter:
         self._digest: RunningDigest
         #: Held while a batch is taken and `delivered`, so that the lines of several threads come in
         #: their batches' order.
-        self.taking = threading.RLock()
+        self.order_lock = threading.RLock()
 
     def delivered(
         self, key: Key, step: int, note: BatchRecord, waited: float, restarts: int
@@ -240,7 +240,7 @@ class LedgerWriter:
         # Cut off the lines from this batch on, and a line that was being written when a process was
         # killed.
         summary = LedgerSummary(self.path, before=key)
-        self._digest = summary.course
+        self._digest = summary.running_digest
         self._file.truncate(summary.size)
         return self._file, self._digest
 

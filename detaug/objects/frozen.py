@@ -107,29 +107,29 @@ def dumped(
     return file.getvalue(), buffers
 
 
-def write_payload(frozen: Frozen, job: Any) -> int:
-    """Write a frozen pipeline and a worker's job into a block, and return its descriptor."""
+def write_payload(frozen: Frozen, extra: Any) -> int:
+    """Write a frozen pipeline and an object into a block, and return its descriptor."""
     sizes = [buffer.nbytes for buffer in frozen.buffers]
-    head = pickle.dumps((frozen.structure, sizes, job), protocol=5)
+    head = pickle.dumps((frozen.structure, sizes, extra), protocol=5)
     descriptor, _ = write_block([np.frombuffer(head, np.uint8), *frozen.buffers])
     return descriptor
 
 
 def read_payload(descriptor: int) -> tuple[Frozen, Any]:
-    """Return the pipeline and the job that `write_payload` wrote.
+    """Return the pipeline and the object that `write_payload` wrote.
 
     The arrays are private to this process. The descriptor stays open: copies of the arrays map the
     block again.
     """
     block = CopyOnWriteBlock(descriptor).bytes()
     # The pickle ends before the buffers do: `loads` reads no further than its last opcode.
-    structure, sizes, job = pickle.loads(block.data)
+    structure, sizes, extra = pickle.loads(block.data)
     offsets, total_size = pack_offsets(sizes)
     contents = block[block.nbytes - total_size :]
     buffers = []
     for offset, size in zip(offsets, sizes, strict=True):
         buffers.append(contents[offset : offset + size])
-    return Frozen(structure, buffers), job
+    return Frozen(structure, buffers), extra
 
 
 def _send_the_script_by_value() -> None:

@@ -61,7 +61,7 @@ class Value(NamedTuple):
     holder: Any
 
 
-class Place(str):
+class ValuePath(str):
     """A path that knows which object's attribute it leads through last.
 
     Attributes:
@@ -81,7 +81,7 @@ class Place(str):
 
 def values_in(
     roots: Iterable[Edge],
-    is_opened: Callable[[Place, Any], bool] | None = None,
+    is_opened: Callable[[ValuePath, Any], bool] | None = None,
     digest: Callable[[Any], str] | None = None,
     objects: bool = False,
     most: int = MOST_OBJECTS,
@@ -103,9 +103,9 @@ def values_in(
     def is_entered(value: Any) -> bool:
         return id(value) not in closed
 
-    places = ((Place(path), value) for path, value in roots)
-    for path, value in walk(places, most, into=is_entered, parts=_places_in, plain=True):
-        assert isinstance(path, Place)
+    edges = ((ValuePath(path), value) for path, value in roots)
+    for path, value in walk(edges, most, into=is_entered, parts=_parts_by_path, plain=True):
+        assert isinstance(path, ValuePath)
         if is_opened is not None and not is_opened(path, value):
             closed.add(id(value))
             continue
@@ -121,20 +121,20 @@ def values_in(
             yield str(path), path.value(f"an object of type {type(value).__qualname__}")
 
 
-def _places_in(path: str, value: Any) -> Iterator[Edge]:
-    """Yield an object's parts by their places."""
-    assert isinstance(path, Place)
+def _parts_by_path(path: str, value: Any) -> Iterator[Edge]:
+    """Yield an object's parts by their paths."""
+    assert isinstance(path, ValuePath)
     for label, part in parts_of(value):
-        place = Place(path + label)
+        part_path = ValuePath(path + label)
         if isinstance(value, _CONTAINERS):
-            place.owner = path.owner
-            place.attribute = path.attribute
-            place.holder = path.holder
+            part_path.owner = path.owner
+            part_path.attribute = path.attribute
+            part_path.holder = path.holder
         else:
-            place.owner = str(path)
-            place.attribute = label
-            place.holder = value
-        yield place, part
+            part_path.owner = str(path)
+            part_path.attribute = label
+            part_path.holder = value
+        yield part_path, part
 
 
 def text_of(value: Any, digest: Callable[[Any], str]) -> str | None:

@@ -15,7 +15,7 @@ import torch
 
 from detaug.objects.differences import differences
 from detaug.objects.fingerprints import lenient_fingerprint
-from detaug.objects.values import Place, values_in
+from detaug.objects.values import ValuePath, values_in
 from detaug.objects.variables import variables_of
 from detaug.system.interception import is_standard_library, listening
 
@@ -48,14 +48,14 @@ class BatchReport:
         final: those of the batch as it is delivered.
         random: see `random_keys`.
         raw_random: the same of the raw batch.
-        late: see `detaug.pipeline.copying.generators.new_generators`.
+        new_generators: see `detaug.pipeline.copying.generators.new_generators`.
     """
 
     raw: dict[str, str]
     final: dict[str, str]
     random: tuple[str, ...] = ()
     raw_random: tuple[str, ...] = ()
-    late: dict[str, str] = field(default_factory=dict)
+    new_generators: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def state_of(objects: Mapping[str, Any], references: list[Any]) -> dict[str, str
     """
     part_ids = {id(value) for value in objects.values()}
 
-    def is_the_pipelines(_place: Place, value: Any) -> bool:
+    def is_the_pipelines(_path: ValuePath, value: Any) -> bool:
         return id(value) in part_ids or not type(value).__module__.startswith("detaug.")
 
     state: dict[str, str] = {}

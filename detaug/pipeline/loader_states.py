@@ -95,7 +95,7 @@ def leads(
     wanted_epoch, wanted_turn = to
     if epoch == wanted_epoch:
         return turn <= wanted_turn
-    if epoch > wanted_epoch or not source.goes_on:
+    if epoch > wanted_epoch or not source.continues_epochs:
         return False
     # Beyond its epoch's turns a copy has given batches that belong to the next epoch as well.
     turns = source.turns_per_epoch(stream, num_streams)
@@ -184,7 +184,7 @@ class LoaderStates:
         if self._source.stateless:
             return 1
         turn, stream = divmod(key.step, self._num_streams)
-        first_epoch = 0 if self._source.goes_on else key.epoch
+        first_epoch = 0 if self._source.continues_epochs else key.epoch
         first_turn = 0
         state = self.loaded(key)
         if state is not None:

@@ -74,15 +74,15 @@ class StepPlan:
         """Return the phase of the rounds in which `step` is this rank's."""
         return (step - self.rank) % self.world_size
 
-    def made_at(self, step: int) -> int:
-        """Return the step whose batch is given at this place in the rank's order.
+    def step_at(self, order_index: int) -> int:
+        """Return the step whose batch is handed out at an index of the rank's order.
 
-        It is `step` itself, except after the epoch's last batch: a padded round gives the epoch's
-        first batches once more.
+        It is the index itself, except after the epoch's last batch: a padded round repeats the
+        epoch's first batches.
         """
-        if self.num_steps is None or step < self.num_steps:
-            return step
-        return (step - self.num_steps) % self.num_steps
+        if self.num_steps is None or order_index < self.num_steps:
+            return order_index
+        return (order_index - self.num_steps) % self.num_steps
 
 
 class StreamEnds:

@@ -48,9 +48,10 @@ logger = logging.getLogger("detaug")
 
 #: The seed path's part for a callable that makes the loader.
 _MAKING = name_of("data_loader()")
-#: After this many batches of a process the transforms are searched for large objects.
-_LOOK_AT_LOADED = 20
-#: A stream with transforms inside its loader is stepped this far (turns) to make a batch again.
+#: Number of batches of a process. Then its transforms are searched for large objects that they
+#: have loaded on first use.
+_LOADED_BY = 20
+#: Turns. A stream with transforms inside its loader is stepped this far to make a batch again.
 _MOST_TURNS = 16
 
 
@@ -72,7 +73,7 @@ class Pipeline:
         transform: the user's, or None.
         must_pickle: the pipeline is sent to other interpreters.
         keep: names of attributes that pass from one copy of a transform to the next.
-        said: the messages that were logged before, which are not logged again. It is added to.
+        logged: the messages that were logged before, which are not logged again. It is added to.
 
     Raises:
         TypeError: an object cannot be copied, or sent to other interpreters; the message names it.
@@ -84,9 +85,11 @@ class Pipeline:
         transform: Any,
         must_pickle: bool,
         keep: Collection[str] = (),
-        said: set[str] | None = None,
+        logged: set[str] | None = None,
     ) -> None:
-        self._said = set() if said is None else said
+        if logged is None:
+            logged = set()
+        self._logged = logged
         self.pristine = PipelineSnapshot(source, transform, keep)
         #: Values that batches may depend on and that no parameter declares.
         self.undeclared = Undeclared(self.pristine)
@@ -97,8 +100,8 @@ class Pipeline:
 
     def warn_once(self, text: str, level: int = logging.WARNING) -> None:
         """Log a message, unless it was logged before."""
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._logged:
+            self._logged.add(text)
             logger.log(level, "%s", text)
 
     def log_remarks(self, remarks: Iterable[Remark]) -> None:
@@ -119,6 +122,7 @@ class Pipeline:
         Raises:
             TypeError: an object in it cannot be sent; the message names it.
         """
+        # From the snapshot: the user's own objects may have changed since.
         copy = self.pristine.new_loader()
         transform = TransformCopies(self.pristine).for_batch(copy).value["transform"]
         try:
@@ -146,11 +150,11 @@ class Producer:
         branch: the branch of the seed tree that batches are seeded from.
         log: logs a message for the user.
         guard: report generators created without a seed.
-        only: nothing else in this process copies the pipeline or uses the objects that the user
-            passed.
+        owns_pipeline: nothing else in this process copies the pipeline or uses the objects that the
+            user passed.
         takes_states: after each batch, ask the loader's copy for its state, if it has any.
-        looks_at_state: make an early batch again from the state that the one before it has left in
-            the transforms, and log which of that state would have changed it.
+        checks_carried_state: make an early batch again from the state that the one before it has
+            left in the transforms, and log which of that state would have changed it.
         ignore: keys of batches that may differ then.
     """
 
@@ -160,9 +164,9 @@ class Producer:
         branch: SeedBranch,
         log: Log,
         guard: bool = False,
-        only: bool = False,
+        owns_pipeline: bool = False,
         takes_states: bool = False,
-        looks_at_state: bool = False,
+        checks_carried_state: bool = False,
         ignore: Collection[str] = (),
     ) -> None:
         def seed_factory() -> None:
@@ -175,16 +179,17 @@ class Producer:
         self._branch = branch
         self._log = log
         self._pristine = pristine
-        self._owns_pipeline = only
+        self._owns_pipeline = owns_pipeline
         self._stateless = pristine.source.stateless
         self._transforms = TransformCopies(pristine)
         self._num_batches = 0
         self._carried_state = CarriedState(self._transforms, pristine.keep, ignore, log)
-        self._looks_at_state = looks_at_state and not self._transforms.pure
+        self._checks_carried_state = checks_carried_state and not self._transforms.pure
         self._loader: LoaderCopy | None = None
         self._last_epoch_set: int | None = None
         self._streams: dict[int, StreamCursor] = {}
-        self._used: SnapshotCopy | None = None
+        #: The copy that made the latest batch; `make_reported` looks for new generators in it.
+        self._last_transforms: SnapshotCopy | None = None
         self._takes_states = takes_states and pristine.source.keeps_states
         #: This process's index and the number of processes, as `worker_init_fn` gets them.
         self.worker = (0, 1)
@@ -200,7 +205,7 @@ class Producer:
         self,
         epoch: int,
         step: int,
-        watch: Callable[[Any], None] | None = None,
+        on_raw_batch: Callable[[Any], None] | None = None,
         state: LoaderState | None = None,
     ) -> Any:
         """Return the batch.
@@ -208,14 +213,14 @@ class Producer:
         Args:
             epoch: the batch's epoch.
             step: its step in the epoch, over all ranks.
-            watch: called with the raw batch.
+            on_raw_batch: called with the raw batch.
             state: a state of its stream's loader. It is used if no running copy is nearer.
 
         Raises:
             StreamEnded: there is no such batch.
         """
         with self._guarded():
-            began = time.perf_counter()
+            start = time.perf_counter()
             self.loader_state = None
             batch = Current(self._branch, epoch, step)
             stream: StreamCursor | None = None
@@ -232,17 +237,18 @@ class Producer:
                     raw = self._from_stream(batch, stream, transforms)
                     if self._takes_states:
                         self._take_state(stream)
-                if watch is not None:
-                    watch(raw)
+                if on_raw_batch is not None:
+                    on_raw_batch(raw)
                 item = self._transformed(batch, raw, transforms)
+                # Not reached if the transform raises: no later batch gets what it left half done.
                 self._transforms.carry_on_from(transforms)
-                self._used = transforms
+                self._last_transforms = transforms
                 self._num_batches += 1
-                if self._num_batches == _LOOK_AT_LOADED:
+                if self._num_batches == _LOADED_BY:
                     self._log_loaded_objects(transforms)
-                if self._looks_at_state:
-                    seconds = time.perf_counter() - began
-                    self._look_at_state(batch, raw, loader, transforms, seconds)
+                if self._checks_carried_state:
+                    seconds = time.perf_counter() - start
+                    self._check_carried_state(batch, raw, loader, transforms, seconds)
                 return item
 
     def _transformed(self, batch: Current, raw: Any, transforms: SnapshotCopy) -> Any:
@@ -255,7 +261,7 @@ class Producer:
         with making(batch):
             return _call(transforms.value["transform"], item)
 
-    def _look_at_state(
+    def _check_carried_state(
         self, batch: Current, raw: Any, loader: LoaderCopy, used: SnapshotCopy, seconds: float
     ) -> None:
         """Pass a batch that was just made to `CarriedState`, in one of the processes."""
@@ -263,20 +269,21 @@ class Producer:
             return
 
         def remake(copy: SnapshotCopy) -> dict[str, str]:
-            again = Current(self._branch, batch.epoch, batch.step)
-            return batch_fingerprints(self._remade(again, raw, loader, copy))
+            # A `Current` of its own: the first making has counted its calls in `batch`.
+            second = Current(self._branch, batch.epoch, batch.step)
+            return batch_fingerprints(self._remade(second, raw, loader, copy))
 
         # None of these batches is sent to the parent: they need no slot.
         with ordinary_memory():
             self._carried_state.add(loader, used, remake, seconds)
         if self._carried_state.is_done or not self._can_remake(batch):
-            self._looks_at_state = False
+            self._checks_carried_state = False
 
     def _can_remake(self, batch: Current) -> bool:
         """Return whether the next batches can be made again without a long fast-forward."""
         if self._stateless or not self._holds_transforms:
             return True
-        if self._pristine.source.goes_on and batch.epoch > 0:
+        if self._pristine.source.continues_epochs and batch.epoch > 0:
             # The earlier epochs would have to be walked through as well.
             return False
         return batch.turn < _MOST_TURNS
@@ -297,11 +304,11 @@ class Producer:
             reseed_global_rngs(child)
             self._pristine.shared.reseed(child, transforms)
         elif self._stateless:
-            _give_to_loader(transforms, loader)
+            _set_in_loader(transforms, loader)
             raw = self._from_stateless(batch, loader, transforms)
         else:
             stream = StreamCursor(self._pristine, batch, self._branch, log_nothing)
-            _give_to_loader(transforms, stream.loader)
+            _set_in_loader(transforms, stream.loader)
             raw = self._from_stream(batch, stream, transforms)
         return self._transformed(batch, raw, transforms)
 
@@ -324,15 +331,15 @@ class Producer:
         raw_fingerprints: dict[str, str] = {}
         raw_random: tuple[str, ...] = ()
 
-        def watch(raw: Any) -> None:
+        def on_raw_batch(raw: Any) -> None:
             nonlocal raw_fingerprints, raw_random
             raw_fingerprints = batch_fingerprints(raw)
             raw_random = random_keys(raw)
 
-        batch = self.make(epoch, step, watch, state)
+        batch = self.make(epoch, step, on_raw_batch, state)
         generators: dict[str, str] = {}
-        if self._used is not None and not self._transforms.pure:
-            generators = new_generators(self._used.value, self._used.parts)
+        if self._last_transforms is not None and not self._transforms.pure:
+            generators = new_generators(self._last_transforms.value, self._last_transforms.parts)
         fingerprints = raw_fingerprints
         random = raw_random
         if self._pristine.transform is not None:
@@ -344,7 +351,7 @@ class Producer:
     def explain(self, epoch: int, step: int) -> TraceResponse:
         """Return how that batch comes to be in this process as it is now."""
         # Further makings of the batch would be treated as stages of this one.
-        self._looks_at_state = False
+        self._checks_carried_state = False
         objects: dict[str, Any] = {}
         if self._stateless:
             objects["data_loader"] = self._process_loader(epoch).source.loader
@@ -360,7 +367,7 @@ class Producer:
             self._seed_epoch(epoch)
             self._transforms.set_epoch_on_parts(epoch, loader)
         transforms = self._transforms.for_batch(loader)
-        _give_to_loader(transforms, loader)
+        _set_in_loader(transforms, loader)
         return transforms
 
     def _process_loader(self, epoch: int) -> LoaderCopy:
@@ -419,6 +426,7 @@ class Producer:
         The running copy is preferred, unless the state is nearer; a new one is the last resort.
         """
         copy = self._running_copy(batch)
+        # If the loader refuses the state, the running copy steps the rest of the way.
         if state is not None and _is_ahead(state, copy):
             copy = self._restored_copy(batch, state) or copy
         if copy is None and batch.epoch > 0 and self._pristine.source.is_undecided:
@@ -436,7 +444,7 @@ class Producer:
         # The stream may have no batch, or fail to make it: then it has shown nothing.
         with suppress(Exception):
             copy.take(first)
-        self._pristine.source.learn(copy.source)
+        self._pristine.source.learn_from(copy.source)
         self._streams[stream] = copy
 
     def _running_copy(self, batch: Current) -> StreamCursor | None:
@@ -473,7 +481,7 @@ class Producer:
             copy.step_forward_to(batch.epoch, batch.turn)
             self._pristine.shared.reseed(batch.sequence(), transforms)
             item = copy.take(batch)
-            self._pristine.source.learn(copy.source)
+            self._pristine.source.learn_from(copy.source)
             return item
         except BaseException as error:
             # An interrupt stopped the loader in the middle of its code: its state is unknown.
@@ -495,7 +503,7 @@ def _is_ahead(state: LoaderState, copy: StreamCursor | None) -> bool:
     return (copy.epoch, copy.turn) < (state.epoch, state.turn)
 
 
-def _give_to_loader(transforms: SnapshotCopy, loader: LoaderCopy) -> None:
+def _set_in_loader(transforms: SnapshotCopy, loader: LoaderCopy) -> None:
     """Put the transforms that are the loader's own into its attributes."""
     for path, value in transforms.value.items():
         if path != "transform":

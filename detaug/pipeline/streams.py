@@ -62,7 +62,7 @@ class StreamCursor:
     ) -> None:
         self.loader = pipeline.new_loader()
         source = self.loader.source
-        source.learn(pipeline.source)
+        source.learn_from(pipeline.source)
         self.source = source
         self._global_generators = pipeline.shared
         self._stream = batch.stream
@@ -70,7 +70,7 @@ class StreamCursor:
         self._num_streams = branch.num_streams
         self._log = log
         self._turns = source.turns_per_epoch(batch.stream, branch.num_streams)
-        self.epoch = 0 if source.goes_on else batch.epoch
+        self.epoch = 0 if source.continues_epochs else batch.epoch
         self.turn = 0
         self.ended = False
         #: The epoch before ended while its pass did not, as far as is known.

@@ -32,7 +32,7 @@ import xxhash
 from detaug.objects.description import is_mapped
 from detaug.objects.references import is_the_users_own, is_users_module
 from detaug.objects.tensor_pickling import has_plain_memory
-from detaug.objects.values import Place, Value, digest_of, is_table, values_in
+from detaug.objects.values import Value, ValuePath, digest_of, is_table, values_in
 from detaug.objects.variables import variables_of
 from detaug.objects.walking import Edge, walk
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
@@ -142,10 +142,10 @@ def _shortened(texts: dict[str, str]) -> dict[str, str]:
     return kept
 
 
-def _is_compared(place: Place, value: Any) -> bool:
+def _is_compared(path: ValuePath, value: Any) -> bool:
     """Return whether a value is to be compared, or leads to values that are."""
-    holder = place.holder
-    label = place.attribute
+    holder = path.holder
+    label = path.attribute
     if isinstance(value, GENERATORS) or label.startswith(".~"):
         return False
     is_private = label.startswith("._") and label not in _OF_MODULES

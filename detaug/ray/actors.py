@@ -11,7 +11,6 @@ import numpy as np
 
 from detaug.augmenter.warm_up import warm_up
 from detaug.engine.batch_maker import TaskResult, TaskRunner
-from detaug.engine.job import WorkerConfig
 from detaug.engine.recheck.requests import (
     RecheckCandidate,
     Request,
@@ -19,6 +18,7 @@ from detaug.engine.recheck.requests import (
     TraceRequest,
     handle_request,
 )
+from detaug.engine.worker_config import WorkerConfig
 from detaug.objects.batch_pickling import Packed, pack, unpack
 from detaug.objects.frozen import Frozen, read_payload, write_payload
 from detaug.pipeline.copying.large_arrays import MOST_BYTES
@@ -80,19 +80,19 @@ class BatchMaker:
     """
 
     def __init__(self, shipped: tuple[Frozen, WorkerConfig], worker_index: int) -> None:
-        frozen, job = shipped
+        frozen, config = shipped
         # Larger arrays stay in the object store, read-only.
         if frozen.nbytes <= MOST_BYTES:
-            frozen, job = read_payload(write_payload(frozen, job))
-        self._job: WorkerConfig = job
+            frozen, config = read_payload(write_payload(frozen, config))
+        self._config: WorkerConfig = config
         self._logs: list[tuple[str, int]] = []
-        job.settings.keep()
+        config.settings.keep()
         self._pristine = Pipeline.thaw(frozen)
         # A node that has no compiled kernels compiles them now.
         with preserved_global_rngs():
             warm_up(self._pristine.transform, self._pristine.source.loader)
-        self._task_runner = TaskRunner(self._pristine, job, self._log)
-        self._task_runner.producer.worker = (worker_index, job.num_workers)
+        self._task_runner = TaskRunner(self._pristine, config, self._log)
+        self._task_runner.producer.worker = (worker_index, config.num_workers)
         self._check_producer: Producer | None = None
         #: The batch of the last reply, in a list. Ray writes its buffers after `make` has returned,
         #: and the batch's objects may own their memory.
@@ -122,7 +122,7 @@ class BatchMaker:
     def answer(self, request: Request) -> tuple[Response, float]:
         """Return the response to a request of the run-time check, and the seconds that it took."""
         start = time.perf_counter()
-        self._job.settings.renew()
+        self._config.settings.renew()
         response = handle_request(self._producer_for(request), request)
         return response, time.perf_counter() - start
 
@@ -131,8 +131,8 @@ class BatchMaker:
         if isinstance(request, TraceRequest) and not request.fresh:
             return self._task_runner.producer
         if self._check_producer is None:
-            job = self._job
-            self._check_producer = Producer(self._pristine, job.branch, self._log, job.guard)
+            config = self._config
+            self._check_producer = Producer(self._pristine, config.branch, self._log, config.guard)
         return self._check_producer
 
     def _log(self, text: str, level: int = logging.WARNING, /) -> None:

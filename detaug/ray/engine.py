@@ -96,7 +96,7 @@ class RayEngine(PrefetchingEngine):
     """The engine with actors of a Ray cluster, to which this process is connected.
 
     Args:
-        work: The batches to make, and the pipeline that makes them.
+        context: The batches to make, and the pipeline that makes them.
         num_actors: Number of actors, including those of this node.
         num_cpus: CPUs that each actor reserves.
         max_restarts: Number of actors in a row that one batch may end before `WorkerDied` is
@@ -107,14 +107,14 @@ class RayEngine(PrefetchingEngine):
 
     def __init__(
         self,
-        work: EngineContext,
+        context: EngineContext,
         *,
         num_actors: int,
         num_cpus: float,
         max_restarts: int,
         actor_options: Callable[[str | None], dict[str, Any]],
     ) -> None:
-        super().__init__(work, max_restarts)
+        super().__init__(context, max_restarts)
         self._num_actors = num_actors
         self._num_cpus = num_cpus
         self._actor_options = actor_options
@@ -124,10 +124,10 @@ class RayEngine(PrefetchingEngine):
         self._actors: dict[int, Actor] = {}
         self._last_actor_id = 0
         self._start_failures = 0
-        self._recheck = Recheck(work.checks, self)
+        self._recheck = Recheck(context.recheck_policy, self)
         self._own_node = NodeReport.here()
         self._actor_class = ray.remote(BatchMaker)
-        self._shipped = ray.put((work.pipeline.freeze(), work.job))
+        self._shipped = ray.put((context.pipeline.freeze(), context.worker_config))
         self._begin("detaug-ray")
 
     # --- implements `PrefetchingEngine`
@@ -184,7 +184,7 @@ class RayEngine(PrefetchingEngine):
         actor_id = self._last_actor_id
         # The first `num_processes` actors run on this node.
         node_id = None
-        if index < self._work.num_processes:
+        if index < self._context.num_processes:
             node_id = self._own_node.node_id
         options = self._actor_options(node_id)
         handle = self._actor_class.options(**options).remote(self._shipped, index)
@@ -251,7 +251,7 @@ class RayEngine(PrefetchingEngine):
     def _on_actor_died(self, actor: Actor, error: exceptions.RayError) -> None:
         """Requeue the tasks of a dead actor, and start another one in its place."""
         del self._actors[actor.actor_id]
-        self._work.health.restarts += 1
+        self._context.run_stats.restarts += 1
         if self._fatal is not None:
             return
         # An actor that Ray has ended because its node had too little memory may still be running.
@@ -306,7 +306,7 @@ class RayEngine(PrefetchingEngine):
         if actor.actor_id not in self._actors:
             return
         actor.tasks.remove(key)
-        batch = failures.describe_batch(key, self._work.places)
+        batch = failures.describe_batch(key, self._context.locator)
         logger.warning(
             "%s of %s was lost on the way, and is made again: %s",
             batch,

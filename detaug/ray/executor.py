@@ -53,8 +53,8 @@ class RayExecutor:
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
     max_restarts: int = DEFAULT_MAX_RESTARTS
 
-    #: The pipeline is pickled for other interpreters. Implements `Executor.travels`.
-    travels = True
+    #: The pipeline is pickled for other interpreters. Implements `Executor.requires_pickling`.
+    requires_pickling = True
 
     def __post_init__(self) -> None:
         arguments.count("max_restarts", self.max_restarts)
@@ -100,14 +100,14 @@ class RayExecutor:
             )
         return num_actors
 
-    def start(self, work: EngineContext) -> Engine:
+    def start(self, context: EngineContext) -> Engine:
         """Return a running engine. Implements `Executor.start`."""
         connect(self.address)
         from detaug.ray.engine import RayEngine
 
         return RayEngine(
-            work,
-            num_actors=self.num_workers(work.num_processes),
+            context,
+            num_actors=self.num_workers(context.num_processes),
             num_cpus=self.num_cpus,
             max_restarts=self.max_restarts,
             actor_options=self.options,

@@ -76,7 +76,7 @@ class Substitution:
         self._holders: list[_Holder] = []
 
     @contextmanager
-    def made(self) -> Iterator[None]:
+    def applied(self) -> Iterator[None]:
         """Have every module hold the substitutes in place of the functions, inside the block.
 
         At the end, modules that were imported meanwhile are restored too.

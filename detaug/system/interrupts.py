@@ -48,7 +48,7 @@ _codes: dict[CodeType, dict[int, float]] = {}
 
 
 @contextmanager
-def programs_handlers_noted() -> Iterator[None]:
+def program_handlers_recorded() -> Iterator[None]:
     """Take signal handlers that are set now for the program's, inside the block.
 
     It is entered by one thread of the process at a time.

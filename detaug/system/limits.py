@@ -56,7 +56,7 @@ def advice_for(error: BaseException) -> str:
     state = "not limited" if value == resource.RLIM_INFINITY else f"limited to {value}"
     group_limit = ""
     if number == errno.EAGAIN:
-        limits = [int(text) for text in of_control_groups("pids.max") if text.isdigit()]
+        limits = [int(text) for text in control_group_lines("pids.max") if text.isdigit()]
         if limits:
             group_limit = f", in the control group to {min(limits)} (pids.max)"
     return (
@@ -83,7 +83,7 @@ class MemoryKills:
     def __init__(self) -> None:
         self._count = _memory_kills()
 
-    def what_happened(self) -> str:
+    def describe_new_kill(self) -> str:
         """Return that it killed a process, and the memory there is; "" if it did not."""
         count_before = self._count
         self._count = _memory_kills()
@@ -131,12 +131,12 @@ def usable_cores() -> int:
 
 def _cpu_quotas() -> Iterator[tuple[str, str]]:
     """Yield (quota, period) of the control groups' CPU time, in microseconds."""
-    for line in of_control_groups("cpu.max"):
+    for line in control_group_lines("cpu.max"):
         quota, period = line.split()
         yield quota, period
     # Groups of version 1.
-    quotas = of_control_groups("cpu.cfs_quota_us", "cpu")
-    periods = of_control_groups("cpu.cfs_period_us", "cpu")
+    quotas = control_group_lines("cpu.cfs_quota_us", "cpu")
+    periods = control_group_lines("cpu.cfs_period_us", "cpu")
     yield from zip(quotas, periods, strict=False)
 
 
@@ -149,8 +149,8 @@ def _memory() -> str:
             facts.append(f"its address space is limited to {address_space // _MIB} MiB (ulimit -v)")
     group_limits = []
     for text in (
-        *of_control_groups("memory.max"),
-        *of_control_groups("memory.limit_in_bytes", "memory"),
+        *control_group_lines("memory.max"),
+        *control_group_lines("memory.limit_in_bytes", "memory"),
     ):
         # Version 1 has a number near 2**63 for no limit.
         if text.isdigit() and int(text) < 2**60:
@@ -165,7 +165,7 @@ def _memory() -> str:
     )
 
 
-def of_control_groups(file: str, controller: str = "") -> Iterator[str]:
+def control_group_lines(file: str, controller: str = "") -> Iterator[str]:
     """Yield the lines of a file of this process's control group and of those above it.
 
     In a container only the root may be there.

@@ -16,18 +16,18 @@ from typing import Any
 HAS_WORKERS = hasattr(os, "fork") and hasattr(socket, "AF_UNIX") and hasattr(socket, "send_fds")
 
 
-def refuse_workers(what: str) -> None:
+def refuse_workers(request: str) -> None:
     """Raise an error where there can be no worker processes.
 
     Args:
-        what: what was asked for, as the user wrote it, such as ``num_processes=2``.
+        request: what was asked for, as the user wrote it, such as ``num_processes=2``.
 
     Raises:
         RuntimeError: there can be none.
     """
     if not HAS_WORKERS:
         raise RuntimeError(
-            f"{what} needs worker processes, which detaug does not have on this system "
+            f"{request} needs worker processes, which detaug does not have on this system "
             f"({sys.platform}): they are forked, and pass descriptors over Unix sockets. With "
             "num_processes=0 the same batches are made in the calling process. On Windows, WSL has "
             "all that workers need"

@@ -147,7 +147,7 @@ class ProcessSettings:
         return ProcessSettings({name: read() for name, (read, _) in _SETTINGS.items()})
 
     def keep(self) -> None:
-        """Apply the settings for good, in a worker and before the pipeline is there."""
+        """Apply the settings for good, in a worker, before its first batch."""
         keep_one_thread()
         # The pipeline does not run under the user's ``with torch.autocast``.
         torch.set_autocast_enabled("cpu", False)

@@ -18,42 +18,43 @@ class Progress:
 
     Args:
         total: the amount of work; None: not known yet.
-        told: called with `what`, `done` and `total` (0: not known) whenever `what` changes.
+        on_action: called with `action`, `done` and `total` (0: not known) whenever the action
+            changes.
         bar: shows it as a task.
 
     Attributes:
-        what: the current action.
+        action: the current action.
         done: the amount of work that is done.
     """
 
     def __init__(
         self,
         total: int | None = None,
-        told: Callable[[str, int, int], None] | None = None,
+        on_action: Callable[[str, int, int], None] | None = None,
         bar: Bar | None = None,
     ) -> None:
-        self._on_change = told
+        self._on_action = on_action
         self._bar = bar
-        self.what = ""
+        self.action = ""
         self.done = 0
         self.total = total
 
     def update(
-        self, what: str | None = None, done: int | None = None, total: int | None = None
+        self, action: str | None = None, done: int | None = None, total: int | None = None
     ) -> None:
         """Set the current action, the amount of work done, or that of all work; None: as before."""
-        is_other = what is not None and what != self.what
-        if what is not None:
-            self.what = what
+        is_other = action is not None and action != self.action
+        if action is not None:
+            self.action = action
         if done is not None:
             self.done = done
         if total is not None:
             self.total = total
         if self._bar is not None:
             (task,) = self._bar.task_ids
-            self._bar.update(task, description=self.what, completed=self.done, total=self.total)
-        if is_other and self._on_change is not None:
-            self._on_change(self.what, self.done, self.total or 0)
+            self._bar.update(task, description=self.action, completed=self.done, total=self.total)
+        if is_other and self._on_action is not None:
+            self._on_action(self.action, self.done, self.total or 0)
 
     def advance(self, number: int = 1) -> None:
         """Add to the amount of work that is done."""

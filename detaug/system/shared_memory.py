@@ -182,19 +182,19 @@ class CopyOnWriteBlock(MappedBlock):
 
 
 def pack_offsets(
-    sizes: Sequence[int], there: Sequence[int | None] | None = None, end: int = 0
+    sizes: Sequence[int], known_offsets: Sequence[int | None] | None = None, end: int = 0
 ) -> tuple[tuple[int, ...], int]:
     """Return the offsets of buffers in one block, and the bytes needed in all.
 
     Args:
         sizes: of the buffers, in bytes.
-        there: offsets of those that are in the block already; None: of none.
+        known_offsets: offsets of those that are in the block already; None: of none.
         end: the others come after this many bytes, one after the other, each aligned.
     """
-    if there is None:
-        there = [None] * len(sizes)
+    if known_offsets is None:
+        known_offsets = [None] * len(sizes)
     offsets = []
-    for size, known_offset in zip(sizes, there, strict=False):
+    for size, known_offset in zip(sizes, known_offsets, strict=False):
         start = known_offset
         if start is None:
             start = aligned(end)

@@ -193,7 +193,7 @@ class Guard:
     def watching(self) -> Iterator[None]:
         """Report such lines of this thread, inside the block."""
         self._thread = threading.get_ident()
-        with seeding_watched(self._asked, self._seeded), self._substitution.made():
+        with seeding_watched(self._asked, self._seeded), self._substitution.applied():
             yield
 
     def _noting_process_numbers(self) -> dict[Any, Any]:

@@ -129,7 +129,7 @@ class RealRuns:
             pipeline = Pipeline(
                 augmenter.setup.source, augmenter.transform, must_pickle=False, keep=augmenter.keep
             )
-            producer = Producer(pipeline.pristine, reference.branch, log, looks_at_state=True)
+            producer = Producer(pipeline.pristine, reference.branch, log, checks_carried_state=True)
             # A batch that raises is reported by the rows.
             with pipeline.pristine.shared.preserved(), suppress(Exception):
                 for key in reference.keys:

@@ -89,7 +89,7 @@ class ControlledEnvironment:
         The standard library and detaug itself meet the real ones.
         """
         replacements = {**substitutes(self._random_bytes), **self._replacements()}
-        with Substitution(replacements).made(), seeding_watched(self._random_bytes):
+        with Substitution(replacements).applied(), seeding_watched(self._random_bytes):
             # After the substitution, which may draw.
             state = self._conditions.state_of("global_state")
             reseed_global_rngs(np.random.SeedSequence([0x7E57, state]))

@@ -292,7 +292,7 @@ def _of_augmenter(
     return FactoryResult(
         source=resolve_source(loader, stateless, batches_per_epoch or augmenter.batches_per_epoch),
         transform=augmenter.transform,
-        seed=None if setup.drew_its_seed else augmenter.seed,
+        seed=None if setup.is_seed_drawn else augmenter.seed,
         name=augmenter.name,
         num_streams=augmenter.num_streams,
         batches_per_epoch=augmenter.batches_per_epoch,

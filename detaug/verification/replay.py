@@ -95,7 +95,7 @@ class ReplayResult:
         different = [batch._asdict() for batch in self.different]
         return {**asdict(self), "ok": self.ok, "different": different}
 
-    def shown(self) -> Iterator[Text]:
+    def render(self) -> Iterator[Text]:
         """Yield the report, line by line."""
         yield Text(
             f"{self.ledger}: {self.batches:,} batches of {self.epochs:,} whole epochs, digest "
@@ -145,7 +145,7 @@ def verify_against(
     progress.update(f"reading {ledger.name}")
     header = read_header(ledger)
     _check_versions(header)
-    totals = LedgerSummary(ledger).course
+    totals = LedgerSummary(ledger).running_digest
     if totals.batches == 0:
         raise CannotReplay(f"{ledger} has no batch")
     augmenter = _augmenter_of(factory, header)

@@ -110,7 +110,7 @@ class Result(reports.Report[Row]):
         causes = [cause.as_json() for cause in self.causes]
         return {**vars(self), "ok": self.ok, "rows": rows, "causes": causes}
 
-    def shown(self) -> list[RenderableType]:
+    def render(self) -> list[RenderableType]:
         """Return the table, the causes, the notes and the verdict."""
         lines: list[RenderableType] = []
         for cause in self.causes:

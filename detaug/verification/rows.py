@@ -160,12 +160,12 @@ class Report(Generic[R]):
             return 2
         return 1
 
-    def shown(self) -> Sequence[RenderableType]:
+    def render(self) -> Sequence[RenderableType]:
         """Return the parts that people read: a table, and lines below it."""
         raise NotImplementedError
 
     def __rich__(self) -> Group:
-        return Group(*self.shown())
+        return Group(*self.render())
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         """Return the text for the last line of a notebook's cell.
@@ -186,7 +186,7 @@ class Report(Generic[R]):
             force_terminal=False,
             force_jupyter=False,
         )
-        for part in self.shown():
+        for part in self.render():
             console.print(part, soft_wrap=isinstance(part, Text))
         return file.getvalue().rstrip("\n")
 

@@ -103,7 +103,7 @@ def _watched(producer: Producer, key: BatchKey, outputs: list[Output]) -> str:
         outputs.append(output_of(name, value))
 
     with observe_stages(keep_output):
-        batch = producer.make(key.epoch, key.step, watch=partial(keep_output, "the loader"))
+        batch = producer.make(key.epoch, key.step, on_raw_batch=partial(keep_output, "the loader"))
     keep_output("the batch", batch)
     return fingerprint(batch)
 

@@ -71,7 +71,7 @@ def verify(
             f"the factory must be callable, got {factory!r} of type {type(factory).__name__}"
         )
     with preserved_global_rngs():
-        result = _verify(runs, Progress(told=progress))
+        result = _verify(runs, Progress(on_action=progress))
     notes = result.notes
     if result.batches < batches:
         notes += (f"the loader gave {result.batches} of {batches} batches",)

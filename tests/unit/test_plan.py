@@ -38,7 +38,7 @@ def test_ranks_take_every_step_once_but_for_the_tail(
         own = places(plan, origin + rank)
         assert len(own) == plan.share_of(num_steps - origin)
         taken += own
-        made += [plan.made_at(step) for step in own]
+        made += [plan.step_at(step) for step in own]
     left = (num_steps - origin) % world_size
     padding = (world_size - left) % world_size
     if tail == "drop":

@@ -68,8 +68,8 @@ class LocalProcesses:
         arguments.optional_positive("max_worker_memory", self.max_worker_memory)
 
     @property
-    def travels(self) -> bool:
-        """True for all start methods but "fork". Implements `Executor.travels`."""
+    def requires_pickling(self) -> bool:
+        """True for all start methods but "fork". Implements `Executor.requires_pickling`."""
         return self.start_method != "fork"
 
     def num_workers(self, num_processes: int) -> int:
@@ -82,10 +82,10 @@ class LocalProcesses:
         refuse_workers(f"num_processes={num_processes}")
         return num_processes
 
-    def start(self, work: EngineContext) -> Coordinator:
+    def start(self, context: EngineContext) -> Coordinator:
         """Return a running engine. Implements `Executor.start`."""
-        job = replace(work.job, max_memory=self.max_worker_memory)
-        return Coordinator(replace(work, job=job), self)
+        config = replace(context.worker_config, max_memory=self.max_worker_memory)
+        return Coordinator(replace(context, worker_config=config), self)
 
 
 #: Seconds for which no other worker takes over the streams of a worker that is starting.
@@ -96,20 +96,20 @@ class Coordinator(PrefetchingEngine):
     """The engine with worker processes of this machine.
 
     Args:
-        work: The batches to make.
+        context: The batches to make.
         settings: The user's executor.
     """
 
-    def __init__(self, work: EngineContext, settings: LocalProcesses) -> None:
-        super().__init__(work, settings.max_restarts)
+    def __init__(self, context: EngineContext, settings: LocalProcesses) -> None:
+        super().__init__(context, settings.max_restarts)
         self._settings = settings
         self._memory_kills = MemoryKills()
         self._pool: Pool
         try:
-            hash_order = HashOrder(work.pipeline, work.job, work.checks)
-            self._recheck = Recheck(work.checks, self, hash_order)
+            hash_order = HashOrder(context.pipeline, context.worker_config, context.recheck_policy)
+            self._recheck = Recheck(context.recheck_policy, self, hash_order)
             start_method = str(settings.start_method)
-            self._pool = Pool(work, start_method, settings.stall_timeout, self, self._recheck)
+            self._pool = Pool(context, start_method, settings.stall_timeout, self, self._recheck)
             self._begin("detaug-coordinator")
         except Exception as error:
             if isinstance(error, OSError) and not isinstance(error, LimitReached):
@@ -149,7 +149,7 @@ class Coordinator(PrefetchingEngine):
         """
         limit = self._settings.max_worker_memory
         if private and limit is not None:
-            self._work.health.retirements += 1
+            self._context.run_stats.retirements += 1
             text = (
                 f"uses {private / 2**20:.0f} MiB of private memory (max_worker_memory is"
                 f" {limit / 2**20:.0f} MiB)"
@@ -166,14 +166,14 @@ class Coordinator(PrefetchingEngine):
             exitcode: Negative for a signal.
             peak: The most memory that it had, in bytes; 0: unknown.
         """
-        self._work.health.restarts += 1
+        self._context.run_stats.restarts += 1
         tasks = list(worker.tasks)
         self._forget_worker(worker)
         if not tasks:
             _log_crash_without_task(worker, exitcode)
             return
         if exitcode == -signal.SIGKILL and not worker.kill_reason:
-            worker.kill_reason = self._memory_kills.what_happened()
+            worker.kill_reason = self._memory_kills.describe_new_kill()
         # All its results have been taken in, so it was running the first of these tasks. It has not
         # begun the second.
         self._on_task_crashed(tasks.pop(0), worker.name, worker.kill_reason, exitcode, peak)

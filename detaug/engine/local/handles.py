@@ -10,11 +10,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
 
-from detaug.engine.job import WorkerConfig
 from detaug.engine.local import messages
 from detaug.engine.local.helper import main_forked
 from detaug.engine.local.slots import ParentSlots
 from detaug.engine.local.worker import run_worker
+from detaug.engine.worker_config import WorkerConfig
 from detaug.objects.frozen import write_payload
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.pipeline.loader_states import LoaderState
@@ -145,7 +145,7 @@ class Helper:
             wait_for_end(self.pid, _QUIT_SECONDS)
 
 
-def fork_helper(pipeline: Pipeline, job: WorkerConfig) -> Helper:
+def fork_helper(pipeline: Pipeline, config: WorkerConfig) -> Helper:
     """Start the helper for the start method "fork"."""
     parent_end, helper_end = Channel.pair()
     parent = os.getpid()
@@ -153,7 +153,7 @@ def fork_helper(pipeline: Pipeline, job: WorkerConfig) -> Helper:
     def run_helper() -> None:
         parent_end.close()
         # In the helper, once: its workers inherit it.
-        inherited = (pipeline.pristine, job)
+        inherited = (pipeline.pristine, config)
 
         def load() -> tuple[PipelineSnapshot, WorkerConfig]:
             return inherited
@@ -174,11 +174,11 @@ def fork_helper(pipeline: Pipeline, job: WorkerConfig) -> Helper:
 
 
 def execute_helper(
-    method: str, pipeline: Pipeline, job: WorkerConfig, options: InterpreterOptions
+    method: str, pipeline: Pipeline, config: WorkerConfig, options: InterpreterOptions
 ) -> Helper:
     """Start the helper for the start methods "forkserver" and "spawn"."""
     parent_end, helper_end = Channel.pair()
-    payload = write_payload(pipeline.freeze(), job)
+    payload = write_payload(pipeline.freeze(), config)
     code = code_of("detaug.engine.local.helper", helper_end.fileno(), payload, os.getpid(), method)
     try:
         with no_imports_elsewhere(), signals_held_back():

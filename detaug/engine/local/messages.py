@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+# For annotations only: the helper imports this module, and its messages need none of these.
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -97,7 +97,7 @@ class Pool:
         helper: The process from which they are started; None before `start`.
 
     Args:
-        work: The batches to make, and the pipeline that makes them.
+        context: The batches to make, and the pipeline that makes them.
         start_method: "fork", "forkserver" or "spawn".
         stall_timeout: Seconds after which a worker without a result is killed; None: never.
         events: Receives the events of workers.
@@ -106,7 +106,7 @@ class Pool:
 
     def __init__(
         self,
-        work: EngineContext,
+        context: EngineContext,
         start_method: str,
         stall_timeout: float | None,
         events: WorkerEvents,
@@ -114,12 +114,12 @@ class Pool:
     ) -> None:
         self.workers: dict[int, Worker] = {}
         self.helper: Helper | None = None
-        self._work = work
+        self._context = context
         self._start_method = start_method
         self._options = InterpreterOptions.here()
         # Twice a worker's share of the window, because some workers get ahead of others, and two
         # batches that the user holds.
-        self._slots_kept = 2 * (work.schedule.window // work.num_processes + 2)
+        self._slots_kept = 2 * (context.schedule.window // context.num_processes + 2)
         # Until `start`, one that needs no descriptor.
         self._selector: selectors.BaseSelector = selectors.SelectSelector()
         self._wakeup_receiver, self._wakeup_sender = socket.socketpair()
@@ -129,7 +129,7 @@ class Pool:
         self._recheck = recheck
         self._checker: Worker | None = None
         self._stall_watch = StallWatch(
-            stall_timeout, work.places, kill=self.kill, abandon=self.abandon
+            stall_timeout, context.locator, kill=self.kill, abandon=self.abandon
         )
         self._last_worker_id = 0
         self._start_failures = 0
@@ -299,7 +299,7 @@ class Pool:
         if worker is self._checker and self._start_method == "fork":
             # It was forked for this response alone, so its start is a part of the check's cost.
             start_seconds = time.monotonic() - worker.task_started_at - reply.seconds
-            self._work.checks.add_process_time(max(0.0, start_seconds))
+            self._context.recheck_policy.add_process_time(max(0.0, start_seconds))
             # Before the response is passed on: the next request needs a new checker.
             self._end_checker()
         self._recheck.on_response(reply.response, reply.seconds, worker.worker_id)
@@ -350,17 +350,17 @@ class Pool:
     # --- the helper
 
     def _start_all(self) -> None:
-        pipeline = self._work.pipeline
-        job = self._work.job
+        pipeline = self._context.pipeline
+        config = self._context.worker_config
         if self._start_method == "fork":
-            helper = fork_helper(pipeline, job)
+            helper = fork_helper(pipeline, config)
         else:
-            helper = execute_helper(self._start_method, pipeline, job, self._options)
+            helper = execute_helper(self._start_method, pipeline, config, self._options)
         # At once: `stop` ends the helper that is assigned here, whatever raises afterwards.
         self.helper = helper
         self._selector.register(helper.control, selectors.EVENT_READ, self._read_helper_messages)
         self._restarts.clear()
-        for index in range(self._work.num_processes):
+        for index in range(self._context.num_processes):
             self._start_worker(index)
 
     def _read_helper_messages(self) -> None:

@@ -47,7 +47,7 @@ class StallWatch:
     Args:
         limit: Seconds. A worker that has been making the same batch for longer, or has been
             starting for longer (but see `SHORTEST_START`), is killed. None: no worker is.
-        places: Locates batches in messages.
+        locator: Locates batches in messages.
         kill: Kills a worker, which may take a while to end.
         abandon: Abandons a worker that cannot be killed.
     """
@@ -55,13 +55,13 @@ class StallWatch:
     def __init__(
         self,
         limit: float | None,
-        places: BatchLocator,
+        locator: BatchLocator,
         *,
         kill: Callable[[Worker], None],
         abandon: Callable[[Worker], None],
     ) -> None:
         self._limit = limit
-        self._places = places
+        self._locator = locator
         self._kill_process = kill
         self._abandon = abandon
         self._checked_at = time.monotonic()
@@ -108,7 +108,7 @@ class StallWatch:
         """Log that a worker is slow."""
         worker.warned_after = elapsed
         if worker.tasks:
-            activity = f"making {describe_batch(worker.tasks[0], self._places)}"
+            activity = f"making {describe_batch(worker.tasks[0], self._locator)}"
             hints = _state_of(worker.pid) or [f"py-spy dump --pid {worker.pid} shows where it is"]
         else:
             activity = "starting"

@@ -16,10 +16,10 @@ from typing import Any
 
 from detaug.engine.batch_maker import TaskRunner
 from detaug.engine.errors_from_workers import describe
-from detaug.engine.job import WorkerConfig
 from detaug.engine.local import messages
 from detaug.engine.local.slots import SlotContents, WorkerSlots
 from detaug.engine.recheck.requests import RecheckCandidate, Request, handle_request
+from detaug.engine.worker_config import WorkerConfig
 from detaug.objects.batch_pickling import pack
 from detaug.objects.frozen import read_payload
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
@@ -46,6 +46,7 @@ def main(channel: int, payload: int, helper: int) -> None:
     """
 
     def run() -> None:
+        # Before anything that takes time: a worker must not outlive its helper.
         die_with(helper)
         leave_signals_to_the_parent()
         run_worker(Channel.from_descriptor(channel), partial(thawed, payload))
@@ -55,8 +56,8 @@ def main(channel: int, payload: int, helper: int) -> None:
 
 def thawed(payload: int) -> tuple[PipelineSnapshot, WorkerConfig]:
     """Return the pipeline and the configuration that were sent to a fresh interpreter."""
-    frozen, job = read_payload(payload)
-    return Pipeline.thaw(frozen), job
+    frozen, config = read_payload(payload)
+    return Pipeline.thaw(frozen), config
 
 
 def run_worker(channel: Channel, load: Callable[[], tuple[PipelineSnapshot, WorkerConfig]]) -> None:
@@ -67,10 +68,10 @@ def run_worker(channel: Channel, load: Callable[[], tuple[PipelineSnapshot, Work
         load: Returns the pipeline and the configuration; an exception is sent to the parent.
     """
     try:
-        pristine, job = load()
-        job.settings.keep()
+        pristine, config = load()
+        config.settings.keep()
         be_killed_first()
-        worker = _Worker(channel, pristine, job)
+        worker = _Worker(channel, pristine, config)
     except Exception as error:
         channel.send(messages.Broken(describe(error)))
         return
@@ -81,10 +82,10 @@ def run_worker(channel: Channel, load: Callable[[], tuple[PipelineSnapshot, Work
 class _Worker:
     """The loop of a worker process."""
 
-    def __init__(self, channel: Channel, pristine: PipelineSnapshot, job: WorkerConfig) -> None:
+    def __init__(self, channel: Channel, pristine: PipelineSnapshot, config: WorkerConfig) -> None:
         self._channel = channel
-        self._job = job
-        self._task_runner = TaskRunner(pristine, job, self._log)
+        self._config = config
+        self._task_runner = TaskRunner(pristine, config, self._log)
         self._slots = WorkerSlots()
         #: Of a new slot; it is sent with the slot's first batch.
         self._descriptor: int | None = None
@@ -108,10 +109,10 @@ class _Worker:
                 self._handle_request(task)
                 continue
             self._run_task(task)
-            if self._job.max_memory is None:
+            if self._config.max_memory is None:
                 continue
             memory = private_memory()
-            if memory > self._job.max_memory:
+            if memory > self._config.max_memory:
                 self._channel.send(messages.Retiring(memory))
                 return
 
@@ -122,6 +123,8 @@ class _Worker:
         # Of a batch that was not written.
         self._slots.discard()
         self._channel.send(result, self._descriptor)
+        # The parent has a duplicate from now on, and closes it once the slot is mapped. A worker
+        # needs none: a thousand slots would exhaust its descriptors.
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -135,7 +138,7 @@ class _Worker:
         for message, _ in received:
             self._tasks.append(message)
             if isinstance(message, messages.Make):
-                self._task_runner.producer.worker = (message.worker_index, self._job.num_workers)
+                self._task_runner.producer.worker = (message.worker_index, self._config.num_workers)
                 self._slots.release(message.released)
                 self._slots.drop(message.dropped)
 
@@ -157,6 +160,7 @@ class _Worker:
         wall_start = time.perf_counter()
         cpu_start = time.process_time()
         response = handle_request(self._task_runner.producer, request)
+        # Whichever is more: threads of the pipeline's own use several cores, a disk none.
         seconds = max(time.perf_counter() - wall_start, time.process_time() - cpu_start)
         self._channel.send(messages.RecheckReply(response, seconds))
         allocate_with(self._slots.allocate)

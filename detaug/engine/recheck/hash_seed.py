@@ -16,10 +16,10 @@ import logging
 import os
 import subprocess
 
-from detaug.engine.job import WorkerConfig
 from detaug.engine.recheck.mismatch import Mismatch
 from detaug.engine.recheck.policy import RecheckPolicy
 from detaug.engine.recheck.requests import RecheckCandidate, RecheckResponse, handle_request
+from detaug.engine.worker_config import WorkerConfig
 from detaug.objects.frozen import read_payload, write_payload
 from detaug.pipeline.batch_report import BatchReport
 from detaug.pipeline.producer import Pipeline, Producer, log_nothing
@@ -44,14 +44,14 @@ class HashOrder:
 
     Args:
         pipeline: The source and the transform.
-        job: The configuration of the processes that make batches.
-        checks: Chooses the batch, and is told the result.
+        config: The configuration of the processes that make batches.
+        policy: Chooses the batch, and takes in the result.
     """
 
-    def __init__(self, pipeline: Pipeline, job: WorkerConfig, checks: RecheckPolicy) -> None:
+    def __init__(self, pipeline: Pipeline, config: WorkerConfig, policy: RecheckPolicy) -> None:
         self._pipeline = pipeline
-        self._job = job
-        self._checks = checks
+        self._config = config
+        self._policy = policy
         self._candidate: RecheckCandidate | None = None
         #: The reports of the interpreters so far.
         self._reports: list[BatchReport] = []
@@ -59,7 +59,7 @@ class HashOrder:
         self._channel: Channel | None = None
         if known_hash_seed() is not None:
             # The user has set PYTHONHASHSEED, so all runs have the same one.
-            self._checks.knows_hash_order = True
+            self._policy.knows_hash_order = True
             return
         if not HAS_WORKERS:
             self._give_up("no other interpreter can be sent the pipeline on this system")
@@ -94,7 +94,7 @@ class HashOrder:
 
     def _start_if_due(self) -> None:
         if self._candidate is None:
-            self._candidate = self._checks.for_other_hashes()
+            self._candidate = self._policy.for_other_hashes()
         if self._candidate is not None:
             # An interrupt between the start of the interpreter and the assignment of `_process`
             # would leave a process that `close` does not end.
@@ -110,7 +110,7 @@ class HashOrder:
                     f"the pipeline has {frozen.nbytes / 2**20:.0f} MiB, more than "
                     f"{_MOST_BYTES / 2**20:.0f}"
                 )
-            payload = write_payload(frozen, (self._job, self._checks.request_for(candidate)))
+            payload = write_payload(frozen, (self._config, self._policy.request_for(candidate)))
             parent_end, child_end = Channel.pair()
             try:
                 # Before the imports, which take seconds: without it the interpreter would run that
@@ -138,22 +138,22 @@ class HashOrder:
             return None
         self._reports.append(report)
         first = self._reports[0]
-        keys = self._checks.differing(first, report)
-        differs_from_program = bool(self._checks.differing(self._candidate.report, first))
+        keys = self._policy.differing(first, report)
+        differs_from_program = bool(self._policy.differing(self._candidate.report, first))
         if differs_from_program:
             # The remarks are about variables that the program has set and forks inherit. Here is a
             # batch that may depend on them.
             self._pipeline.log_remarks(remarks)
         is_last = len(self._reports) == len(_SEEDS)
-        self._checks.knows_hash_order = bool(keys) or not differs_from_program or is_last
+        self._policy.knows_hash_order = bool(keys) or not differs_from_program or is_last
         if not keys:
             return None
-        return self._checks.depends_on_hashes(self._candidate, report, first)
+        return self._policy.depends_on_hashes(self._candidate, report, first)
 
     def _give_up(self, reason: str) -> None:
         """Make no further checks under other hash seeds."""
         self.close()
-        self._checks.knows_hash_order = True
+        self._policy.knows_hash_order = True
         logger.info(
             "whether batches depend on the order of sets of strings is not checked: %s",
             reason[:_MOST_CHARACTERS],
@@ -169,12 +169,12 @@ def main(channel: int, payload: int) -> None:
     """
 
     def run() -> None:
-        frozen, (job, request) = read_payload(payload)
-        job.settings.keep()
+        frozen, (config, request) = read_payload(payload)
+        config.settings.keep()
         pristine = Pipeline.thaw(frozen)
-        remarks = remarks_on_variables(pristine, job.variables)
-        producer = Producer(pristine, job.branch, log_nothing, only=True)
-        job.settings.renew()
+        remarks = remarks_on_variables(pristine, config.variables)
+        producer = Producer(pristine, config.branch, log_nothing, owns_pipeline=True)
+        config.settings.renew()
         response = handle_request(producer, request)
         Channel.from_descriptor(channel).send((response, remarks))
 

@@ -11,7 +11,8 @@ from detaug.errors import ReproducibilityError
 from detaug.pipeline.batch_report import BatchReport, Change, TraceResponse, what_diverged
 from detaug.pipeline.plan import BatchKey
 
-#: Fingerprints of earlier batches that are remembered.
+#: Fingerprints of earlier batches that are remembered; then all are forgotten, so that a long run
+#: needs no more memory. What repeats in every batch is found again at once.
 _MOST_SEEN = 4096
 #: Changed values that a message names.
 _MOST_CHANGES = 4
@@ -28,21 +29,21 @@ class Mismatch(NamedTuple):
     """Two makings of a batch that differ, and what is known of the cause.
 
     Attributes:
-        check: The batch.
+        candidate: The batch.
         keys: The keys that differ.
         in_loader: True: the loader's part differs already. False: only the transforms' part does.
-        early: True: it is among its worker's first batches. False: it is a later one.
-        why: "hashes": the makings had different hash seeds; empty: the cause is not known.
+        is_early: True: it is among its worker's first batches. False: it is a later one.
+        cause: "hashes": the makings had different hash seeds; empty: the cause is not known.
         live: The trace in the worker that made the batch; None: it has not arrived.
         fresh: The trace from a pristine copy; None: it has not arrived.
         raised: The exception that the second making raised; None: it returned a batch.
     """
 
-    check: RecheckCandidate
+    candidate: RecheckCandidate
     keys: list[str]
     in_loader: bool
-    early: bool
-    why: str = ""
+    is_early: bool
+    cause: str = ""
     live: TraceResponse | None = None
     fresh: TraceResponse | None = None
     raised: ErrorRecord | None = None
@@ -50,14 +51,14 @@ class Mismatch(NamedTuple):
     @property
     def is_explained(self) -> bool:
         """True: the cause is known. False: traces may show it."""
-        return bool(self.why) or self.raised is not None
+        return bool(self.cause) or self.raised is not None
 
     def error(self) -> ReproducibilityError:
         """Return the error for the user."""
         error = ReproducibilityError(self.text())
         if self.raised is not None:
             error.__cause__ = rebuild(self.raised)
-        error.epoch, error.step = self.check.key
+        error.epoch, error.step = self.candidate.key
         error.keys = tuple(self.keys)
         return error
 
@@ -65,9 +66,14 @@ class Mismatch(NamedTuple):
         """Return the message for the user."""
         if self.raised is not None:
             return self._text_of_exception(self.raised)
-        if self.why == "hashes":
+        if self.cause == "hashes":
             return self._text_of_hash_order()
         return self._text_of_difference()
+
+    @property
+    def _batch(self) -> str:
+        """The batch in words."""
+        return _name_of(self.candidate.key)
 
     @property
     def _part(self) -> str:
@@ -76,7 +82,7 @@ class Mismatch(NamedTuple):
 
     def _text_of_exception(self, raised: ErrorRecord) -> str:
         return (
-            f"{_name_of(self.check.key)} is not reproducible: made again from a pristine copy of"
+            f"{self._batch} is not reproducible: made again from a pristine copy of"
             f" the pipeline, it raises {raised.summary}\n{raised.users_part}\n\n"
             "The first time it was made without an error. The pipeline changes something that its"
             " copies and other processes see (a file, a server), or can be run only once at a time."
@@ -85,7 +91,7 @@ class Mismatch(NamedTuple):
 
     def _text_of_hash_order(self) -> str:
         return (
-            f"{_name_of(self.check.key)} depends on the hash seed: made in two fresh interpreters"
+            f"{self._batch} depends on the hash seed: made in two fresh interpreters"
             f" that differ in PYTHONHASHSEED alone, it differs in {_some(self.keys)}. What differs"
             f" first is what the {self._part} gives.\n"
             "It goes through a set of strings in the set's order, or takes hash(text) for a number."
@@ -96,7 +102,7 @@ class Mismatch(NamedTuple):
 
     def _text_of_difference(self) -> str:
         text = (
-            f"{_name_of(self.check.key)} is not reproducible: made again from a pristine copy of"
+            f"{self._batch} is not reproducible: made again from a pristine copy of"
             f" the pipeline, it differs in {_some(self.keys)}. {self._first_difference()}"
         )
         if self.in_loader:
@@ -129,7 +135,7 @@ class Mismatch(NamedTuple):
         values = []
         for path, live, fresh in changes[:_MOST_CHANGES]:
             values.append(f"{path} ({fresh} for a pristine copy, {live} now)")
-        process = f"worker {self.check.worker}" if self.check.worker else "this process"
+        process = f"worker {self.candidate.worker}" if self.candidate.worker else "this process"
         return f"Batches made in {process} have changed {'; '.join(values)}. {first}"
 
 
@@ -173,6 +179,7 @@ class Repeats:
             if name in self._ignore:
                 continue
             other = self._earlier(key.epoch, f"final {name}", report.final[name], key)
+            # What the transform passed on unchanged is data: a loader may return a case twice.
             if other is not None and report.raw.get(name) != report.final[name]:
                 self._reported.add(f"final {name}")
                 return (
@@ -183,7 +190,7 @@ class Repeats:
         return ""
 
     def _equal_seeds(self, key: BatchKey, report: BatchReport) -> str:
-        for path, seed in report.late.items():
+        for path, seed in report.new_generators.items():
             other = self._earlier(0, path, seed, key)
             if other is not None:
                 self._reported.add(path)

@@ -244,7 +244,7 @@ class RecheckPolicy:
     ) -> Mismatch:
         """Return the mismatch of two makings under different hash seeds."""
         self.different += 1
-        return self._mismatch(candidate, a, b, self._latest_number)._replace(why="hashes")
+        return self._mismatch(candidate, a, b, self._latest_number)._replace(cause="hashes")
 
     def compare(self, candidate: RecheckCandidate, response: RecheckResponse) -> Mismatch | None:
         """Return how a second making differs from the first; None: it does not."""
@@ -254,8 +254,8 @@ class RecheckPolicy:
         report = response.report
         if not isinstance(report, BatchReport):
             self.different += 1
-            early = candidate.number <= _FIRST_BATCHES
-            return Mismatch(candidate, [], in_loader=False, early=early, raised=report)
+            is_early = candidate.number <= _FIRST_BATCHES
+            return Mismatch(candidate, [], in_loader=False, is_early=is_early, raised=report)
         # A difference in the raw batch alone does not reach the user.
         if not self.differing(candidate.report, report):
             return None

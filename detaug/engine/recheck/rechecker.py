@@ -58,16 +58,16 @@ class Recheck:
     """The check that is running, and those that wait.
 
     Args:
-        checks: Chooses the checks, and keeps the account of their costs.
+        policy: Chooses the checks, and keeps the account of their costs.
         engine: Sends requests to processes, and reports mismatches.
         hash_order: The checks under other hash seeds, in addition; None: there are none.
     """
 
     def __init__(
-        self, checks: RecheckPolicy, engine: RecheckTransport, hash_order: HashOrder | None = None
+        self, policy: RecheckPolicy, engine: RecheckTransport, hash_order: HashOrder | None = None
     ) -> None:
-        self.checks = checks
-        self._repeats = Repeats(checks.ignore)
+        self._policy = policy
+        self._repeats = Repeats(policy.ignore)
         self._hash_order = hash_order
         self._engine = engine
         #: The batch that is being made again.
@@ -83,35 +83,36 @@ class Recheck:
     @property
     def is_pending(self) -> bool:
         """True: a response is expected, or a check is due. False: there is nothing to wait for."""
-        return self._candidate is not None or self._mismatch is not None or self.checks.has_next
+        return self._candidate is not None or self._mismatch is not None or self._policy.has_next
 
     def on_candidate(self, candidate: RecheckCandidate) -> None:
         """Take in the report on a batch that may be made again."""
-        self.checks.on_candidate(candidate)
+        self._policy.on_candidate(candidate)
         remark = self._repeats.remark(candidate.key, candidate.report)
         if remark:
             self._engine.warn_once(remark)
 
     def advance(self) -> None:
         """Send the request that is due, if there is one."""
-        self.checks.run_has_lasted(time.monotonic() - self._start)
+        self._policy.run_has_lasted(time.monotonic() - self._start)
         self._advance_hash_order()
         if self._mismatch is None and self._candidate is None:
-            self._candidate = self.checks.next()
+            # One at a time: there is one checker.
+            self._candidate = self._policy.next()
             self._is_sent = False
         if self._is_sent:
             return
         if self._mismatch is not None:
-            candidate = self._mismatch.check
+            candidate = self._mismatch.candidate
             trace = TraceRequest(candidate.key, fresh=True)
             self._is_sent = self._engine.send_request(trace, candidate.worker, to_checker=True)
         elif self._candidate is not None:
             worker_id = self._candidate.worker
-            request = self.checks.request_for(self._candidate)
+            request = self._policy.request_for(self._candidate)
             self._is_sent = self._engine.send_request(request, worker_id, to_checker=True)
 
     def _advance_hash_order(self) -> None:
-        if self._hash_order is None or self.checks.knows_hash_order:
+        if self._hash_order is None or self._policy.knows_hash_order:
             return
         mismatch = self._hash_order.advance()
         if mismatch is not None:
@@ -128,9 +129,10 @@ class Recheck:
         if isinstance(response, RecheckResponse):
             self._compare(response, seconds)
             return
+        # It was reported without this trace, because a process was gone.
         if self._mismatch is None:
             return
-        if worker_id == self._mismatch.check.worker:
+        if worker_id == self._mismatch.candidate.worker:
             self._mismatch = self._mismatch._replace(live=response)
         else:
             self._mismatch = self._mismatch._replace(fresh=response)
@@ -140,10 +142,11 @@ class Recheck:
         """Compare a second making with the first, and ask for traces on a mismatch."""
         candidate = self._candidate
         self._candidate = None
-        self.checks.add_check_time(seconds)
+        self._policy.add_check_time(seconds)
+        # The check was cancelled while it was made.
         if candidate is None:
             return
-        mismatch = self.checks.compare(candidate, response)
+        mismatch = self._policy.compare(candidate, response)
         if mismatch is None:
             return
         if mismatch.is_explained:
@@ -158,7 +161,7 @@ class Recheck:
 
     def on_worker_gone(self, worker_id: int) -> None:
         """Expect no more traces from a worker."""
-        if self._mismatch is not None and worker_id == self._mismatch.check.worker:
+        if self._mismatch is not None and worker_id == self._mismatch.candidate.worker:
             self._worker_responds = False
             self._report_if_traced()
 
@@ -191,8 +194,8 @@ class Recheck:
 
     def _report(self, mismatch: Mismatch) -> None:
         """End the run with an error, or log a warning, as the user wants."""
-        on_mismatch = self.checks.on_mismatch
-        if on_mismatch == "raise" or (on_mismatch is None and mismatch.early):
+        on_mismatch = self._policy.on_mismatch
+        if on_mismatch == "raise" or (on_mismatch is None and mismatch.is_early):
             self._engine.fail(mismatch.error())
         else:
             logger.warning("%s", mismatch.text())

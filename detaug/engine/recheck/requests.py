@@ -6,6 +6,7 @@ import time
 from typing import Any, NamedTuple
 
 from detaug.engine.errors_from_workers import ErrorRecord, describe
+from detaug.engine.worker_config import WorkerConfig
 from detaug.ledger.lines import batch_record
 from detaug.pipeline.batch_report import BatchReport, TraceResponse
 from detaug.pipeline.loader_states import LoaderState
@@ -93,8 +94,7 @@ def make_to_check(
     key: BatchKey,
     state: LoaderState | None,
     number: int,
-    every: int,
-    noted: tuple[str, ...] | None,
+    config: WorkerConfig,
 ) -> tuple[Any, RecheckCandidate | None]:
     """Make a batch, with a report on it if it may be made a second time.
 
@@ -103,8 +103,7 @@ def make_to_check(
         key: The batch.
         state: A state of its stream's loader shortly before it; None: none is needed.
         number: Which of this process's batches it is, from 1.
-        every: See `is_checked`.
-        noted: Keys that the ledger leaves out; None: there is no ledger.
+        config: Says which batches are reported on, and whether there is a ledger.
 
     Returns:
         The batch, as a pair with its `detaug.ledger.lines.BatchRecord` if there is a ledger; and
@@ -112,15 +111,16 @@ def make_to_check(
     """
     candidate = None
     start = time.perf_counter()
-    if is_checked(number, every):
+    if is_checked(number, config.check_every):
         batch, report = producer.make_reported(*key, state)
         candidate = RecheckCandidate(key, report, number)
     else:
         batch = producer.make(*key, state=state)
     seconds = time.perf_counter() - start
-    if noted is None:
+    if not config.keeps_ledger:
         return batch, candidate
-    return (batch, batch_record(batch, seconds, noted)), candidate
+    record = batch_record(batch, seconds, config.check_ignore)
+    return (batch, record), candidate
 
 
 def handle_request(
@@ -147,6 +147,7 @@ def handle_request(
         try:
             producer.make(*earlier_key, state=earlier_state)
         except BaseException as error:
+            # Some libraries cancel by exceptions that are no subclass of Exception.
             if is_interrupt(error):
                 raise
             # Only what it leaves behind in this process matters, not whether it could be made.

@@ -67,7 +67,7 @@ class Trainings(reports.Report[Row]):
         """The command's exit status: 1 also where a training failed, for it is not equal either."""
         return int(not self.ok)
 
-    def shown(self) -> list[RenderableType]:
+    def render(self) -> list[RenderableType]:
         settings = self.settings
         conditions = (
             f"{settings.trainer}, {settings.dataset}, {settings.configuration}, "

@@ -121,7 +121,7 @@ class PipelineSnapshot:
 
         def new_source() -> Source:
             seed()
-            return factory.made()
+            return factory.in_this_process()
 
         if self._in_process is None or self._in_process[0] != os.getpid():
             source = new_source()

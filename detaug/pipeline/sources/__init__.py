@@ -46,7 +46,7 @@ _FACTS = (
     "default_num_streams",
     "num_steps",
     "length_hint",
-    "starts_anew",
+    "restarts_every_epoch",
     "keeps_states",
     "class_name",
 )
@@ -170,13 +170,13 @@ class LoaderFactory(Source):
             raise TypeError(f"calling {self.loader!r} was to make a loader, but gave {loader!r}")
         return _source_of(loader, self._declared)
 
-    def made(self) -> Source:
+    def in_this_process(self) -> Source:
         source = self._source_of(self.loader())
         source.batches_per_epoch = self.batches_per_epoch
         return source
 
     def make(self, batch: Current) -> Any:
-        raise NotImplementedError("made() gives the source that makes batches")
+        raise NotImplementedError("in_this_process() returns the source that makes batches")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "seen": None}

@@ -39,7 +39,7 @@ class Source(ABC):
         restarts: without `batches_per_epoch`, every epoch starts from a pristine copy.
         endless: the loader declares that it has no end.
         may_end: it declares that it has no end, and its code raises StopIteration.
-        is_undecided: only a first batch shows what its epochs are (`learn`).
+        is_undecided: only a first batch shows what its epochs are (`learn_from`).
         streams_share_data: its streams split one order among them, so that its own generators must
             be in the same state in all streams; they may be seeded once per copy, never per batch.
         batches_per_epoch: an epoch's batches over all ranks, if the user set a number.
@@ -49,7 +49,7 @@ class Source(ABC):
         length_hint: the batches of an epoch according to the loader's own ``__len__``, if one
             stream gives all. It does not end an epoch: it is for ranks, which need a number, and
             for ``len()``.
-        starts_anew: every epoch starts from a pristine copy.
+        restarts_every_epoch: every epoch starts from a pristine copy.
         keeps_states: the loader has a state dict that says where it stands, and can load it.
         holds_transforms: the loader's attributes that are transforms, which start every batch as
             the user passed them.
@@ -76,7 +76,7 @@ class Source(ABC):
         declared = getattr(loader, "number_of_threads_in_multithreaded", None)
         self.streams_share_data = declared is not None
         self.default_num_streams = max(1, int(declared or 1))
-        self.starts_anew = hasattr(loader, "set_epoch")
+        self.restarts_every_epoch = hasattr(loader, "set_epoch")
         self.keeps_states = (
             not stateless
             and callable(getattr(loader, "state_dict", None))
@@ -84,20 +84,20 @@ class Source(ABC):
             and not loses_its_place(loader)
         )
 
-    def made(self) -> Source:
+    def in_this_process(self) -> Source:
         """Return the source whose loader makes batches in this process."""
         return self
 
     @property
-    def goes_on(self) -> bool:
+    def continues_epochs(self) -> bool:
         """True if a copy continues from epoch to epoch; otherwise each needs a pristine copy."""
-        if self.stateless or self.starts_anew:
+        if self.stateless or self.restarts_every_epoch:
             return False
         return self.batches_per_epoch is not None or not self.restarts
 
     def turns_per_epoch(self, stream: int, num_streams: int) -> int | None:
         """Return after how many turns a stream's epoch ends; None if only a pass's end ends it."""
-        if not self.goes_on or self.pass_per_epoch or self.batches_per_epoch is None:
+        if not self.continues_epochs or self.pass_per_epoch or self.batches_per_epoch is None:
             return None
         return max(0, -(-(self.batches_per_epoch - stream) // num_streams))
 
@@ -131,12 +131,12 @@ class Source(ABC):
         """
         if self.streams_share_data:
             self.loader.number_of_threads_in_multithreaded = num_streams
-        tell(self.loader, "set_thread_id", stream)
+        call_if_present(self.loader, "set_thread_id", stream)
         if hasattr(self.loader, "was_initialized"):
             # As batchgenerators' augmenters do before they start.
             self.loader.was_initialized = False
 
-    def learn(self, other: Source) -> None:
+    def learn_from(self, other: Source) -> None:
         """Take over what another copy of this source has shown with its first batch."""
 
     def next_pass(self) -> None:
@@ -177,7 +177,7 @@ def is_batchgenerators(loader: Any, class_name: str) -> bool:
     return kind is not None and isinstance(loader, kind)
 
 
-def tell(target: Any, method: str, value: int) -> None:
+def call_if_present(target: Any, method: str, value: int) -> None:
     """Call ``target.method(value)`` if there is such a method."""
     function = getattr(target, method, None)
     if callable(function):

@@ -63,7 +63,7 @@ class FiniteLoader(Source):
     def __init__(self, loader: DataLoader, stateless: bool | None) -> None:
         refuse_stateless(loader, stateless)
         super().__init__(loader)
-        self.starts_anew = True
+        self.restarts_every_epoch = True
         self.streams_share_data = True
         self.holds_transforms = transforms_in(loader)
         self.num_steps = _number_of_batches(loader)
@@ -83,7 +83,7 @@ class FiniteLoader(Source):
     def make(self, batch: Current) -> Any:
         if not self.is_undecided:
             return next(self.loader)
-        with _call_noted(self.loader, "get_indices") as calls:
+        with _calls_recorded(self.loader, "get_indices") as calls:
             try:
                 item = next(self.loader)
             finally:
@@ -93,7 +93,7 @@ class FiniteLoader(Source):
             self._follow_its_own_order()
         return item
 
-    def learn(self, other: Source) -> None:
+    def learn_from(self, other: Source) -> None:
         if not self.is_undecided or other.is_undecided:
             return
         self.is_undecided = False
@@ -102,7 +102,7 @@ class FiniteLoader(Source):
 
     def _follow_its_own_order(self) -> None:
         self.is_undecided = False
-        self.starts_anew = False
+        self.restarts_every_epoch = False
         self.pass_per_epoch = True
 
     def next_pass(self) -> None:
@@ -111,7 +111,7 @@ class FiniteLoader(Source):
 
 
 @contextmanager
-def _call_noted(loader: DataLoader, method: str) -> Iterator[list[str]]:
+def _calls_recorded(loader: DataLoader, method: str) -> Iterator[list[str]]:
     """Yield a list that gets the method's name whenever the loader calls it meanwhile."""
     calls: list[str] = []
     original = getattr(loader, method)

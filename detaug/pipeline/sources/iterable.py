@@ -18,9 +18,9 @@ from detaug.pipeline.sources.argument_hints import length_of
 from detaug.pipeline.sources.base import (
     DEFAULT_NUM_STREAMS,
     Source,
+    call_if_present,
     is_batchgenerators,
     refuse_stateless,
-    tell,
     worker_info,
 )
 from detaug.pipeline.sources.code import raises
@@ -41,7 +41,7 @@ class IteratorSource(Source):
         self.pass_per_epoch = (
             is_batchgenerators(loader, "DataLoaderBase")
             and not self.endless
-            and not self.starts_anew
+            and not self.restarts_every_epoch
         )
         if self.endless and not self.streams_share_data:
             self.default_num_streams = DEFAULT_NUM_STREAMS
@@ -55,7 +55,7 @@ class IteratorSource(Source):
     def make(self, batch: Current) -> Any:
         if not self.stateless:
             return next(self.loader)
-        tell(self.loader, "set_thread_id", batch.stream)
+        call_if_present(self.loader, "set_thread_id", batch.stream)
         try:
             return next(self.loader)
         except StopIteration as error:
@@ -79,7 +79,7 @@ class IterableSource(Source):
             length = length_of(loader)
         except (TypeError, NotImplementedError):
             length = None
-        self.pass_per_epoch = length is not None and not self.starts_anew
+        self.pass_per_epoch = length is not None and not self.restarts_every_epoch
         if self.default_num_streams == 1:
             self.length_hint = length
         if isinstance(loader, (list, tuple, range)):

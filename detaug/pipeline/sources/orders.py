@@ -13,7 +13,7 @@ import numpy as np
 from torch.utils.data import Dataset, DistributedSampler
 
 from detaug.pipeline.sources.argument_hints import length_of
-from detaug.pipeline.sources.base import tell
+from detaug.pipeline.sources.base import call_if_present
 from detaug.seeding.current import making
 from detaug.seeding.generators import (
     GENERATORS,
@@ -211,7 +211,7 @@ class Sampled(Order):
         with preserved_global_rngs(), making(None):
             reseed_global_rngs(of_part(child, b"sampler"))
             sampler = self.sampler(child)
-            tell(sampler, "set_epoch", epoch)
+            call_if_present(sampler, "set_epoch", epoch)
             entries = [self._entry(entry) for entry in sampler]
         if len(entries) != self.length:
             raise ValueError(

@@ -137,7 +137,7 @@ class Benchmark:
     load: Load
     environment: dict[str, Any]
 
-    def shown(self) -> Iterator[RenderableType]:
+    def render(self) -> Iterator[RenderableType]:
         """Yield a table, and sentences on how far its numbers can be trusted."""
         rates = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         rates.add_column("system", overflow="fold")

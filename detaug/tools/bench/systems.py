@@ -124,7 +124,7 @@ System = Callable[[FactoryResult, Workers], AbstractContextManager[Iterator[Any]
 
 def _nondet_of(pipeline: FactoryResult, workers: Workers) -> AbstractContextManager[Iterator[Any]]:
     """Run a pipeline under `NonDetMultiThreadedAugmenter`."""
-    source = pipeline.source.made()
+    source = pipeline.source.in_this_process()
     if _gives_samples(source):
         raise UnusableError("it takes loaders of batches, and this is a data set")
     return nondet(source.loader, _drawing(pipeline.transform), workers)
@@ -134,7 +134,7 @@ def _torch_loader_of(
     pipeline: FactoryResult, workers: Workers
 ) -> AbstractContextManager[Iterator[Any]]:
     """Run a pipeline under torch's `DataLoader`."""
-    source = pipeline.source.made()
+    source = pipeline.source.in_this_process()
     transform = _drawing(pipeline.transform)
     if _gives_samples(source):
         return _torch_samples(source, transform, workers)

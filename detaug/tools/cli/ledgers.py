@@ -38,4 +38,4 @@ def diff(a: Path, b: Path) -> None:
     from detaug.ledger.comparing import compare
 
     comparison = compare(a, b)
-    conclude(comparison.shown(str(a), str(b)), int(comparison.first is not None))
+    conclude(comparison.render(str(a), str(b)), int(comparison.first is not None))

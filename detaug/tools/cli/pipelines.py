@@ -97,7 +97,7 @@ def _verify_against(
 
     with progress("verify") as bar:
         result = verify_against(load_factory(target), ledger, batches or DEFAULT_BATCHES, bar)
-    conclude(result.shown(), int(not result.ok), json_file, result.as_json())
+    conclude(result.render(), int(not result.ok), json_file, result.as_json())
 
 
 @click.command(short_help="Draw what a pipeline does to samples, transform by transform.")
@@ -236,7 +236,7 @@ def bench(
     with progress("bench") as bar:
         result = benching.bench(target, processes or (), seconds, bar)
     write_output(output, result.png())
-    conclude([*result.shown(), Text(f"Drawn in {output}", "dim")], 0, json_file, asdict(result))
+    conclude([*result.render(), Text(f"Drawn in {output}", "dim")], 0, json_file, asdict(result))
 
 
 @click.command(short_help="Compare batches of a real MRI, run after run.")

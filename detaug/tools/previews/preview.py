@@ -188,7 +188,7 @@ def _samples_at(
     batch_name = f"epoch {epoch}, step {step}"
     try:
         with recorded(**options) as samples:
-            batch = producer.make(epoch, step, watch=look_at_raw)
+            batch = producer.make(epoch, step, on_raw_batch=look_at_raw)
         for number, (image, labels, name) in enumerate(samples_of(batch)):
             delivered = View.of(image, labels, **options)
             sample = samples.get(number)

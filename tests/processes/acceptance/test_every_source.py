@@ -168,7 +168,7 @@ def by_step(augmenter: DeterministicAugmenter) -> dict[int, str]:
     """An epoch's batches."""
     found = {}
     for batch in augmenter:
-        found[augmenter._schedule.taken.step] = prints([batch])[0]
+        found[augmenter._schedule.last_position.step] = prints([batch])[0]
     return found
 
 

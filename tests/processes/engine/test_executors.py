@@ -35,9 +35,9 @@ def test_an_executor_of_the_users_own_is_asked() -> None:
     asked: list[EngineContext] = []
 
     class Noting(InThisProcess):
-        def start(self, work: EngineContext) -> Any:
-            asked.append(work)
-            return super().start(work)
+        def start(self, context: EngineContext) -> Any:
+            asked.append(context)
+            return super().start(context)
 
     with DeterministicAugmenter(
         Numbers(), None, 0, seed=5, batches_per_epoch=4, executor=Noting()

@@ -78,7 +78,7 @@ def test_the_digest_is_sha256_over_the_run_and_its_batches_as_documented(path: P
             assert "digest" not in line
         else:
             assert (line["batches"], line["digest"]) == (4, hashed.hexdigest())
-    assert LedgerSummary(path).course.digest == hashed.hexdigest()
+    assert LedgerSummary(path).running_digest.digest == hashed.hexdigest()
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,7 @@ def _batches(augmenter: DeterministicAugmenter) -> Iterator[tuple[int, int, Any]
 
 
 def _step_before(augmenter: DeterministicAugmenter) -> int:
-    return augmenter._schedule.taken.step
+    return augmenter._schedule.last_position.step
 
 
 def _run(make: Make, number: int, kill: bool) -> Iterator[tuple[int, int, Any]]:

@@ -54,7 +54,7 @@ def test_affinity_and_the_control_groups_quota_limit_the_usable_cores(
 ) -> None:
     granted = {"cpu.max": ["250000 100000", "max 100000"]}
     monkeypatch.setattr(
-        limits, "of_control_groups", lambda file, controller="": granted.get(file, [])
+        limits, "control_group_lines", lambda file, controller="": granted.get(file, [])
     )
     for bound_to, usable in ((8, 2), (1, 1)):
         monkeypatch.setattr(

@@ -38,7 +38,7 @@ class ReferenceSchedule:
         self._num_workers = max(1, num_workers)
 
     def _key(self, position: Position) -> BatchKey:
-        return BatchKey(position.epoch, self.plan.made_at(position.step))
+        return BatchKey(position.epoch, self.plan.step_at(position.step))
 
     def upcoming(self) -> Iterator[BatchKey]:
         """In the order of the places."""
@@ -115,11 +115,13 @@ class ReferenceSchedule:
             outcome = self.outcomes.get(key)
             if not isinstance(outcome, Skipped):
                 return position, outcome
-            position = self.after(position)._replace(skipped=position.skipped + 1)
+            position = self.after(position)._replace(num_skipped=position.num_skipped + 1)
 
     def after(self, position: Position) -> Position:
         return position._replace(
-            step=position.step + self.plan.world_size, taken=position.taken + 1, skipped=0
+            step=position.step + self.plan.world_size,
+            num_taken=position.num_taken + 1,
+            num_skipped=0,
         )
 
     def hand_out(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
@@ -132,8 +134,8 @@ class ReferenceSchedule:
             self.position = position
 
     def _end_at(self, position: Position) -> EpochEnd | None:
-        over = self.limit is not None and position.taken >= self.plan.share_of(
-            max(0, self.limit - position.before)
+        over = self.limit is not None and position.num_taken >= self.plan.share_of(
+            max(0, self.limit - position.num_before_resize)
         )
         end = self.plan.end(self.plan.phase_of(position.step))  # `StepPlan` has tests of its own
         over = over or (end is not None and position.step >= end)
@@ -142,7 +144,7 @@ class ReferenceSchedule:
             lasts = [self.plan.step_of(stream, turn - 1) for stream, turn in ended.items()]
             over = position.step > max(lasts)
         return (
-            EpochEnd(Position(position.epoch + 1, self.plan.rank, 0, 0, position.skipped))
+            EpochEnd(Position(position.epoch + 1, self.plan.rank, 0, 0, position.num_skipped))
             if over
             else None
         )

@@ -247,7 +247,7 @@ def test_a_difference_says_whether_the_loader_made_it():
     assert compared("raw", x="a", pid="2") is None
     found = compared("raw", x="b", y="c", pid="1")
     assert found is not None
-    assert (found.keys, found.in_loader, found.early) == (["x", "y"], False, False)
+    assert (found.keys, found.in_loader, found.is_early) == (["x", "y"], False, False)
     found = compared("other", x="b", pid="1")
     assert found is not None
     assert found.in_loader

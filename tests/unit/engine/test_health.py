@@ -32,7 +32,7 @@ def test_time_in_which_the_whole_program_was_stopped_is_no_stall(
     monkeypatch.setattr(
         stall_watch, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda seconds: None)
     )
-    monkeypatch.setattr(stall_watch, "describe_batch", lambda key, places: "a batch")
+    monkeypatch.setattr(stall_watch, "describe_batch", lambda key, locator: "a batch")
     pool: Any = Mock()
     watch = StallWatch(5.0, Mock(), kill=pool.kill, abandon=pool.abandon)
     worker = Worker(1, 0, Mock(), Mock(), ready=True, task_started_at=0.0)
@@ -84,7 +84,7 @@ def test_more_than_a_twentieth_of_a_long_epoch_is_told(
         *[50.0 - waited / (batches - 1)] * (batches - 1),
     ]:  # the engine's start is no waiting
         kept.on_batch(asked)
-    kept.worked, clock[0] = 1.2 * seconds, 50.0 + seconds
+    kept.work_seconds, clock[0] = 1.2 * seconds, 50.0 + seconds
     kept.on_epoch_end(3, num_processes=2)
     assert ("epoch 3: the loop waited for data" in caplog.text) == told
     assert (

@@ -71,7 +71,7 @@ def test_ranks_in_changing_numbers_share_a_finite_source_out(num_streams, num_st
         taken += [key.step for at_once in zip(*of_ranks, strict=True) for key in at_once]
         reached = len(taken)
         assert taken == list(range(reached))
-        position = Position(0, 0, 0, before=reached)
+        position = Position(0, 0, 0, num_before_resize=reached)
     assert num_steps - reached < runs[-1][0]
 
 

@@ -56,7 +56,7 @@ def told(
     source = source_of(Volumes() if loader is None else loader)
     pipeline = Pipeline(source, transform, must_pickle=False, keep=keep)
     branch = SeedBranch(SeedTree(4), source.default_num_streams)
-    producer = Producer(pipeline.pristine, branch, log, looks_at_state=True, ignore=ignore)
+    producer = Producer(pipeline.pristine, branch, log, checks_carried_state=True, ignore=ignore)
     for step in range(num_batches):
         producer.make(0, step)
     return said
@@ -364,7 +364,7 @@ def test_what_set_epoch_changes_is_not_carried() -> None:
     said: list[str] = []
     pipeline = Pipeline(source_of(Volumes()), FollowsTheEpoch(), must_pickle=False)
     branch = SeedBranch(SeedTree(4), 1)
-    producer = Producer(pipeline.pristine, branch, said.append, looks_at_state=True)  # type: ignore[arg-type]
+    producer = Producer(pipeline.pristine, branch, said.append, checks_carried_state=True)  # type: ignore[arg-type]
     for epoch in range(3):
         for step in range(2):
             assert producer.make(epoch, step)["x"].min() >= 10 * epoch
@@ -413,10 +413,10 @@ def test_a_loader_that_keeps_its_place_is_not_stepped_for_it() -> None:
     source = source_of(Endless())
     pipeline = Pipeline(source, Draws(), must_pickle=False)
     branch = SeedBranch(SeedTree(4), 1)
-    producer = Producer(pipeline.pristine, branch, lambda *_: None, looks_at_state=True)
+    producer = Producer(pipeline.pristine, branch, lambda *_: None, checks_carried_state=True)
     numbers: list[int] = []
     for step in range(5):
-        producer.make(0, step, watch=lambda raw: numbers.append(int(raw["x"][0, 0])))
+        producer.make(0, step, on_raw_batch=lambda raw: numbers.append(int(raw["x"][0, 0])))
     assert numbers == expected
 
 

@@ -21,7 +21,7 @@ class Found(Report[Row]):
     def as_json(self) -> dict[str, Any]:
         return {"rows": [row.as_json() for row in self.rows]}
 
-    def shown(self) -> list[RenderableType]:
+    def render(self) -> list[RenderableType]:
         return [
             table("run", self.rows, ("letters", lambda row: str(len(row.what)), True)),
             Text("word " * 50),
@@ -60,7 +60,7 @@ def test_every_row_keeps_its_own_log_records_and_seconds() -> None:
 
 def test_progress_is_told_before_each_row_with_all_the_work_there_is() -> None:
     told: list[tuple[str, int, int]] = []
-    shown = Progress(told=lambda *what: told.append(what))
+    shown = Progress(on_action=lambda *what: told.append(what))
     list(run_rows([PendingRow("reference", lambda: Row("r"))], shown))
 
     def advancing() -> Row:

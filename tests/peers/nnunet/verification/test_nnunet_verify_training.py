@@ -94,7 +94,7 @@ def test_detaugs_trainer_writes_the_same_checkpoint_where_it_is_resumed(
     nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     actions = []
-    bar = Progress(told=lambda action, done, total: actions.append((action, done, total)))
+    bar = Progress(on_action=lambda action, done, total: actions.append((action, done, total)))
     row = interrupted("nnUNetTrainerDetAug", tmp_path, monkeypatch, bar)
     assert (row.verdict, row.reason) == ("equal", "")
     straight, resumed = "straight through, 2 processes", row.what

@@ -20,10 +20,10 @@ class WorkerConfig:
         max_memory: Bytes. A worker whose private memory exceeds them after a batch retires; None:
             no limit.
         check_every: See `detaug.engine.recheck.requests.is_checked`; 0: nothing is checked.
-        check_ignore: Keys of batches that may differ.
-        noted: Keys that a ledger leaves out of fingerprints; None: there is no ledger. With a
-            ledger every batch is sent as the pair (batch, `detaug.ledger.lines.BatchRecord`), and
-            `Engine.next` returns that pair.
+        check_ignore: Keys of batches that may differ. A ledger leaves them out of its fingerprints.
+        keeps_ledger: True: every batch is sent as the pair (batch,
+            `detaug.ledger.lines.BatchRecord`), and `Engine.next` returns that pair. False: it is
+            sent alone.
         num_workers: Number of processes that make batches.
         variables: Variables of the user's modules and classes in this program, as texts
             (`detaug.pipeline.undeclared`); a fresh interpreter may have other values.
@@ -35,6 +35,6 @@ class WorkerConfig:
     max_memory: int | None = None
     check_every: int = 0
     check_ignore: tuple[str, ...] = ()
-    noted: tuple[str, ...] | None = None
+    keeps_ledger: bool = False
     num_workers: int = 1
     variables: Mapping[str, str] = field(default_factory=dict)
