@@ -328,3 +328,26 @@ def test_a_fork_while_slots_go_back_inherits_what_the_user_holds_and_nothing_els
     assert parent.collect_returned() == ([], [contents.slot - 4]), (
         "the child may see it: it is not filled again"
     )
+
+
+def test_a_batch_that_ends_while_the_slots_are_closed_does_not_come_back(pair: Pair) -> None:
+    """Garbage may be collected by another thread, at any line."""
+    parent = pair.parent
+    held = [pair.carry(np.arange(10_000))[1] for _ in range(9)]
+    num_held = []
+
+    def drop_one(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code is ParentSlots.close.__code__ and event == "line":
+            del held[-1:]
+            num_held.append(len(held))
+        return drop_one
+
+    before = sys.gettrace()
+    sys.settrace(drop_one)
+    try:
+        parent.close()
+    finally:
+        sys.settrace(before)
+    assert len(set(num_held)) >= 4, "a batch ended at each line"
+    held.clear()
+    assert parent.collect_returned() == ([], [])
