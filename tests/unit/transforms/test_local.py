@@ -15,6 +15,7 @@ from detaug.transforms.local import (
     LocalSmoothing,
     LocalWindow,
 )
+from tests.support.transforms.errors import largest_error, root_mean_square_error
 from tests.support.transforms.generators import generator, noise
 
 SHAPES = ((1, 20, 23, 31), (3, 17, 8, 33), (2, 31, 29), (2, 7, 1, 12))
@@ -29,14 +30,6 @@ OPTIONS = {
 def transform_of(cls, **options):
     apart = {"same_for_all_channels": False}
     return cls((3.0, 30.0), loc=(-0.2, 1.2), **{**OPTIONS[cls], **apart, **options})
-
-
-def largest_error(actual, expected):
-    return np.abs(actual - expected).max()
-
-
-def mean_error(actual, expected):
-    return np.sqrt(np.mean((actual - expected) ** 2))
 
 
 # --- the formulas of batchgeneratorsv2 in float64
@@ -160,8 +153,8 @@ def test_it_is_the_formula_in_float64_and_errs_no_more_than_batchgeneratorsv2(cl
         assert largest_error(ours, theirs) < 1e-4
         # SciPy's blur sums in float64; half an ulp of the image's values is granted to sums in
         # float32.
-        allowed = max(1.05 * mean_error(theirs, exact), 6e-8)
-        assert mean_error(ours, exact) <= allowed
+        allowed = max(1.05 * root_mean_square_error(theirs, exact), 6e-8)
+        assert root_mean_square_error(ours, exact) <= allowed
 
 
 @pytest.mark.parametrize("offset", [1e2, 1e4, -1e4])
@@ -171,7 +164,7 @@ def test_smoothing_errs_no_more_than_batchgeneratorsv2_at_a_large_offset(offset,
         image = noise(shape, seed) + np.float32(offset)
         ours, theirs, exact = three_ways(transform_of(LocalSmoothing), image, seed)
         assert largest_error(ours, exact) <= largest_error(theirs, exact)
-        assert mean_error(ours, exact) <= mean_error(theirs, exact)
+        assert root_mean_square_error(ours, exact) <= root_mean_square_error(theirs, exact)
 
 
 def test_a_gradient_can_stay_uncentred_and_be_clipped():
