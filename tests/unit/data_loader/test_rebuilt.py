@@ -290,6 +290,16 @@ def test_the_state_of_one_of_two_loaders_says_which() -> None:
         batches.state_dict()
 
 
+def test_its_data_set_says_which_epoch_comes_next() -> None:
+    batches = loader()
+    passing = iter(rebuilt(batches))
+    for _ in range(5):
+        assert batches.dataset.state_dict() == {"next_epoch": 0}
+        next(passing)
+    next(passing)
+    assert batches.dataset.state_dict() == {"next_epoch": 1}
+
+
 def test_batches_that_may_be_left_out_have_no_numbers() -> None:
     with pytest.raises(RuntimeError, match="on_error=Skip"):
         next(iter(rebuilt(loader(on_error=Skip()))))
