@@ -17,6 +17,7 @@ from detaug import LocalProcesses
 from tests.stress.resources import flat_since, resources
 from tests.stress.streams import Counting, Endless, EndsItsProcess, made, prints, undisturbed
 from tests.support.processes import worker_pids
+from tests.support.waiting import join
 
 
 @dataclass
@@ -139,7 +140,7 @@ def interrupts(
                     seen += zip([step], prints([batch]), strict=True)
         finally:
             stop.set()
-            thread.join()
+            join(thread, "the thread that interrupts has ended")
             signal.signal(signal.SIGINT, before)
     expected = undisturbed(kind, seen[-1][0] + 1)
     outcome.compare([found for _, found in seen], [expected[step] for step, _ in seen])

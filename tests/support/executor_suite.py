@@ -26,6 +26,7 @@ from detaug.engine.executor import Engine, Executor
 from detaug.engine.in_process import InThisProcess
 from detaug.engine.outcomes import Position
 from tests.support.ledgers.runs import lines
+from tests.support.waiting import join
 
 
 class Numbers(DataLoader):
@@ -275,7 +276,7 @@ def taken_by_threads(number: int, take: Callable[[], Any], most: int) -> list[An
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        join(thread, "a thread has asked for its batches")
     return taken
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import detaug
 from tests.support.loaders import RandomLoader
+from tests.support.waiting import PATIENCE
 from tests.support.witness import WITNESS, witness
 
 
@@ -96,7 +97,9 @@ class LethalToPickle:
     def __reduce__(self) -> Any:
         if once(self.flag):
             os.kill(os.getpid(), signal.SIGKILL)
-            threading.Event().wait()  # the signal is on its way
+            # The signal is on its way.
+            threading.Event().wait(PATIENCE)
+            raise AssertionError(f"SIGKILL did not end this process within {PATIENCE:g} s")
         return LethalToPickle, (self.flag,)
 
 

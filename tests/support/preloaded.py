@@ -29,6 +29,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
+from tests.support.waiting import PATIENCE, wait_readable
+
 _MOST = 2**20  # bytes of a request
 
 
@@ -120,6 +122,7 @@ class Preloaded:
         child_end.close()
         os.close(out_end)
         os.close(err_end)
+        wait_readable(self._control, "the preloaded interpreter has forked the program")
         return Program(int(self._control.recv(100)), open(out), open(err), parent_end)
 
     def _started(self, environment: Mapping[str, str]) -> socket.socket:
@@ -137,7 +140,8 @@ class Preloaded:
                 start_new_session=True,
                 preexec_fn=_default_interrupts,
             )
-            started.wait()
+            # It ends as soon as it has forked the interpreter.
+            started.wait(PATIENCE)
         return parent_end
 
     def close(self) -> None:

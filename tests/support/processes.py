@@ -19,6 +19,7 @@ import psutil
 
 import detaug
 from tests.support.preloaded import PRELOADED
+from tests.support.waiting import result_of
 
 _MARK = "DETAUG_ACCEPTANCE_RUN"
 _PACKAGES = str(Path(detaug.__file__).resolve().parent.parent)
@@ -103,9 +104,9 @@ class Script:
 
     def read_line(self) -> str:
         assert self.process.stdout is not None
-        line = self.process.stdout.readline().rstrip("\n")
-        self.lines.append(line)
-        return line
+        line = result_of(self.process.stdout.readline, "the script has printed a line")
+        self.lines.append(line.rstrip("\n"))
+        return self.lines[-1]
 
     def alive(self) -> list[int]:
         """The pids of all processes of this run, the script's own and whoever was adopted by init;

@@ -20,22 +20,33 @@ def blocks(counters: np.ndarray, key: Sequence[int]) -> np.ndarray:
     words.append(parity)
     x = [(counters[:, i] + words[i]).astype(np.uint32) for i in range(4)]
     for number in range(13):
-        odd, even = (1, 3) if number % 2 == 0 else (3, 1)
-        for into, other, turn in (
-            (0, odd, _ROTATIONS[number % 8][0]),
-            (2, even, _ROTATIONS[number % 8][1]),
-        ):
-            x[into] = x[into] + x[other]
-            x[other] = (x[other] << np.uint32(turn) | x[other] >> np.uint32(32 - turn)) ^ x[into]
+        first_turn, second_turn = _ROTATIONS[number % 8]
+        # Words 0 and 1 are mixed and words 2 and 3; every second time 0 and 3, and 2 and 1.
+        first_partner = 1 if number % 2 == 0 else 3
+        second_partner = 4 - first_partner
+        _mix(x, 0, first_partner, first_turn)
+        _mix(x, 2, second_partner, second_turn)
         if number % 4 == 3:
             injection = number // 4 + 1
-            x = [x[i] + words[(injection + i) % 5] for i in range(4)]
+            for i in range(4):
+                x[i] = x[i] + words[(injection + i) % 5]
             x[3] = x[3] + np.uint32(injection)
     return np.stack(x, axis=1)
 
 
+def _mix(x: list[np.ndarray], into: int, other: int, turn: int) -> None:
+    """Add one word to another, and turn the bits of the former."""
+    x[into] = x[into] + x[other]
+    high = x[other] << np.uint32(turn)
+    low = x[other] >> np.uint32(32 - turn)
+    x[other] = (high | low) ^ x[into]
+
+
 def random_words(count: int, key: int, stream: int) -> np.ndarray:
     """Words 0 ... count - 1 of a stream under a 64-bit key."""
-    counters = np.zeros((-(-count // 4), 4), np.uint32)
-    counters[:, 0], counters[:, 1] = np.arange(len(counters)), stream
-    return blocks(counters, [key & 0xFFFFFFFF, key >> 32, 0, 0]).reshape(-1)[:count]
+    num_blocks = -(-count // 4)
+    counters = np.zeros((num_blocks, 4), np.uint32)
+    counters[:, 0] = np.arange(num_blocks)
+    counters[:, 1] = stream
+    key_words = [key & 0xFFFFFFFF, key >> 32, 0, 0]
+    return blocks(counters, key_words).reshape(-1)[:count]

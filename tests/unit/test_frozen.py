@@ -32,6 +32,16 @@ def test_the_same_array_twice_stays_one_array():
     assert copy.first is copy.second
 
 
+@pytest.mark.parametrize("step", [1, 2])
+def test_of_a_large_view_its_part_alone_travels(step):
+    owner = np.arange(200_000.0)
+    part = owner[20_000:60_000:step]
+    frozen = freeze({"part": part})
+    assert [buffer.nbytes for buffer in frozen.buffers] == [part.nbytes]
+    assert frozen.nbytes < part.nbytes + 10_000
+    assert np.array_equal(frozen.thaw()["part"], part)
+
+
 def test_memory_maps_travel_by_their_files_name(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros(100_000))
     frozen = freeze(SimpleNamespace(case=np.load(tmp_path / "a.npy", mmap_mode="r")))

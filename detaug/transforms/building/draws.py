@@ -42,9 +42,8 @@ def happens(rng: np.random.Generator, probability: float) -> bool:
 
 def integer(rng: np.random.Generator, count: int) -> int:
     """Draw an integer from 0 to count - 1, uniformly."""
-    value = int(rng.random() * count)
-    # For a large count, the product may be rounded up to the count itself.
-    return min(value, count - 1)
+    # `random` is at most 1 - 2**-53, so that the product is never rounded up to the count.
+    return int(rng.random() * count)
 
 
 def integer_between(rng: np.random.Generator, low: int, high: int) -> int:

@@ -15,6 +15,7 @@ import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -39,34 +40,50 @@ WRONG: list[Any] = [
 
 def mutated(params: Any, rng: random.Random, others: Sequence[Any]) -> Any:
     """Params with one or two things wrong: a value, a length, a key, or those of another transform."""
-    made = copy.deepcopy(params)
+    changed = copy.deepcopy(params)
     if rng.random() < 0.05:
         return copy.deepcopy(rng.choice([*others, *WRONG]))
-    for _ in range(rng.choice([1, 1, 1, 2])):
-        made = _changed(made, rng)
-    return made
+    num_changes = rng.choice([1, 1, 1, 2])
+    for _ in range(num_changes):
+        changed = _changed(changed, rng)
+    return changed
 
 
 def _changed(value: Any, rng: random.Random) -> Any:
     if isinstance(value, dict) and value and rng.random() < 0.9:
-        name = rng.choice(list(value))
-        how = rng.random()
-        if how < 0.08:
-            return {key: each for key, each in value.items() if key != name}
-        if how < 0.14:
-            return {**value, "surplus": rng.choice(WRONG)}
-        return {**value, name: _changed(value[name], rng)}
+        return _changed_dict(value, rng)
     if isinstance(value, (list, tuple)) and value and rng.random() < 0.85:
-        place = rng.randrange(len(value))
-        how = rng.random()
-        if how < 0.1:
-            return [*value[:place], *value[place + 1 :]]
-        if how < 0.2:
-            return [*value, value[place]]
-        if how < 0.25:
-            return np.array(value, dtype=object) if rng.random() < 0.5 else tuple(value)
-        return [*value[:place], _changed(value[place], rng), *value[place + 1 :]]
+        return _changed_list(list(value), rng)
     return rng.choice(WRONG)
+
+
+def _changed_dict(value: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    changed = dict(value)
+    name = rng.choice(list(value))
+    kind = rng.random()
+    if kind < 0.08:
+        del changed[name]
+    elif kind < 0.14:
+        changed["surplus"] = rng.choice(WRONG)
+    else:
+        changed[name] = _changed(value[name], rng)
+    return changed
+
+
+def _changed_list(value: list[Any], rng: random.Random) -> Any:
+    index = rng.randrange(len(value))
+    kind = rng.random()
+    if kind < 0.1:
+        del value[index]
+    elif kind < 0.2:
+        value.append(value[index])
+    elif kind < 0.225:
+        return np.array(value, dtype=object)
+    elif kind < 0.25:
+        return tuple(value)
+    else:
+        value[index] = _changed(value[index], rng)
+    return value
 
 
 class Guarded:
@@ -76,16 +93,21 @@ class Guarded:
         self._memory: list[tuple[np.ndarray, int]] = []
 
     def empty(self, shape: int | Sequence[int], dtype: Any = np.float64) -> np.ndarray:
-        kind, wanted = np.dtype(dtype), tuple(np.atleast_1d(shape).tolist())
-        size = math.prod(wanted) * kind.itemsize
+        kind = np.dtype(dtype)
+        lengths = tuple(np.atleast_1d(shape).tolist())
+        size = math.prod(lengths) * kind.itemsize
         memory = np.full(size + 2 * _GUARD, _SENTINEL, np.uint8)
         self._memory.append((memory, size))
-        return memory[_GUARD : _GUARD + size].view(kind).reshape(wanted)
+        between = memory[_GUARD : _GUARD + size]
+        return between.view(kind).reshape(lengths)
+
+    def empty_like(self, array: np.ndarray) -> np.ndarray:
+        return self.empty(array.shape, array.dtype)
 
     def copy(self, array: np.ndarray) -> np.ndarray:
-        made = self.empty(array.shape, array.dtype)
-        made[...] = array
-        return made
+        copied = self.empty_like(array)
+        copied[...] = array
+        return copied
 
     def check(self) -> None:
         for block, size in self._memory:
@@ -98,8 +120,9 @@ class Guarded:
 def guarded_arrays() -> Iterator[Guarded]:
     """Whatever is allocated with NumPy lies between guards, results of transforms too."""
     guarded = Guarded()
-    like = lambda array: guarded.empty(array.shape, array.dtype)  # noqa: E731
-    with patch.object(np, "empty", guarded.empty), patch.object(np, "empty_like", like):
+    empty = patch.object(np, "empty", guarded.empty)
+    empty_like = patch.object(np, "empty_like", guarded.empty_like)
+    with empty, empty_like:
         yield guarded
 
 
@@ -122,42 +145,51 @@ def fuzz(name: str, dims: int, rounds: int, seed: int) -> tuple[int, int]:
     rng = random.Random(f"{name} {dims} {seed}")
     transform = EVERY[name](dims)
     for kernel in transform.kernels:
-        kernel.compile()  # Numba knows no other numpy.empty
+        # Numba knows no other numpy.empty.
+        kernel.compile()
     given = sample(1, SHAPES[dims])
     shapes = {key: array.shape for key, array in given.items()}
-    drawn = [transform.sample(SeedTree(seed).generator(0, n), shapes) for n in range(4)]
-    others = [
-        EVERY[other](dims).sample(SeedTree(seed).generator(1, 0), shapes)
-        for other in rng.sample(list(EVERY), 6)
-    ]
-    refused = 0
-    before = fingerprint(given)
-    for n in range(rounds):
-        params = mutated(rng.choice(drawn), rng, others) if n >= len(drawn) else drawn[n]
-        with guarded_arrays() as guarded, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            arrays = {key: guarded.copy(array) for key, array in given.items()}
-            found = error_of(lambda arrays=arrays, params=params: transform.apply(arrays, params))
-            guarded.check()
-            assert fingerprint(arrays) == before, (
-                f"{name} with {params!r} wrote into what it was given"
-            )
-        if found is not None:
-            refused += 1
-            named = "params" in str(found) or "Convert3DTo2D must come before" in str(found)
-            expected = named and isinstance(found, (TypeError, ValueError, IndexError, KeyError))
-            assert expected, f"{name} with {params!r} raised {found!r}"
-            assert n >= len(drawn), f"{name} refuses what it has drawn, {params!r}: {found!r}"
-    return refused, rounds - refused
+    tree = SeedTree(seed)
+    drawn = [transform.sample(tree.generator(0, number), shapes) for number in range(4)]
+    others = []
+    for other in rng.sample(list(EVERY), 6):
+        others.append(EVERY[other](dims).sample(tree.generator(1, 0), shapes))
+    num_refused = 0
+    for params in drawn:
+        error = _error_of(transform, given, params)
+        assert error is None, f"{name} refuses what it has drawn, {params!r}: {error!r}"
+    for _ in range(len(drawn), rounds):
+        params = mutated(rng.choice(drawn), rng, others)
+        error = _error_of(transform, given, params)
+        if error is None:
+            continue
+        num_refused += 1
+        is_named = "params" in str(error) or "Convert3DTo2D must come before" in str(error)
+        is_of_kind = isinstance(error, (TypeError, ValueError, IndexError, KeyError))
+        text = f"{name} with {params!r} raised {error!r}"
+        assert is_named, text
+        assert is_of_kind, text
+    return num_refused, rounds - num_refused
+
+
+def _error_of(transform: Any, given: dict[str, np.ndarray], params: Any) -> Exception | None:
+    """Return what applying params raises; fail where it writes to what is not its own."""
+    with guarded_arrays() as guarded, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        arrays = {key: guarded.copy(array) for key, array in given.items()}
+        error = error_of(partial(transform.apply, arrays, params))
+        guarded.check()
+    assert fingerprint(arrays) == fingerprint(given), f"{params!r}: written into what was given"
+    return error
 
 
 def check_that_kernels_check() -> None:
     """With ``NUMBA_BOUNDSCHECK=1``, a kernel that reads beyond an array raises."""
     if os.environ.get("NUMBA_BOUNDSCHECK") == "1":
-        found = error_of(
-            lambda: picked(np.zeros((1, 1, 4), np.float32), [np.array([0]), np.array([9])])
-        )
-        assert isinstance(found, IndexError), found
+        image = np.zeros((1, 1, 4), np.float32)
+        indices = [np.array([0]), np.array([9])]
+        error = error_of(partial(picked, image, indices))
+        assert isinstance(error, IndexError), error
 
 
 def main() -> None:
@@ -166,11 +198,13 @@ def main() -> None:
     options = parser.parse_args()
     check_that_kernels_check()
     for name in EVERY:
-        counts = [fuzz(name, dims, options.rounds, seed=0) for dims in SHAPES]
-        print(
-            f"{name}: {sum(c[0] for c in counts)} refused, {sum(c[1] for c in counts)} applied",
-            flush=True,
-        )
+        num_refused = 0
+        num_applied = 0
+        for dims in SHAPES:
+            refused, applied = fuzz(name, dims, options.rounds, seed=0)
+            num_refused += refused
+            num_applied += applied
+        print(f"{name}: {num_refused} refused, {num_applied} applied", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import weakref
 from typing import Any
 
 import pytest
@@ -17,22 +18,26 @@ from tests.support.numbers import Count, Numbers, epochs, loader, samples, seen
 
 
 def test_a_pass_is_the_next_epoch() -> None:
-    found = epochs(3)
-    assert len({tuple(epoch) for epoch in found}) == 3
-    assert all(sorted(sum(epoch, ())) == list(range(12)) for epoch in found)
+    passes = epochs(3)
+    assert len({tuple(epoch) for epoch in passes}) == 3
+    for epoch in passes:
+        assert sorted(sum(epoch, ())) == list(range(12))
 
 
 def test_a_loader_in_order_has_other_numbers_in_every_pass() -> None:
     batches = loader(shuffle=False)
-    first, second = ([fingerprint(batch) for batch in batches] for _ in range(2))
-    assert not set(first) & set(second)
+    first = {fingerprint(batch) for batch in batches}
+    second = {fingerprint(batch) for batch in batches}
+    assert first.isdisjoint(second)
 
 
 @pytest.mark.parametrize("epoch", [0, 4])
 def test_a_fixed_epoch_is_the_same_at_every_pass(epoch: int) -> None:
     batches = loader(epoch=epoch)
     batches.set_epoch(2)
-    assert [seen(batches) for _ in range(2)] == [epochs(5)[epoch]] * 2
+    expected = epochs(5)[epoch]
+    assert seen(batches) == expected
+    assert seen(batches) == expected
 
 
 @pytest.mark.parametrize("taken", [1, 3, 6])
@@ -43,57 +48,116 @@ def test_after_a_break_another_pass_is_the_next_epoch(taken: int) -> None:
     assert seen(batches) == epochs(2)[1]
 
 
+def test_a_pass_holds_no_batch_that_the_loop_has_dropped() -> None:
+    """Its memory would stay in use while the loop works on the next one."""
+    passing = iter(loader())
+    batch = next(passing)
+    reference = weakref.ref(batch)
+    del batch
+    assert reference() is None
+
+
 def test_two_passes_at_once_are_both_right() -> None:
     batches = loader()
-    together = list(zip(batches, batches, strict=True))
-    assert [seen(one for one, _ in together), seen(other for _, other in together)] == epochs(2)
+    first, second = zip(*zip(batches, batches, strict=True), strict=True)
+    assert [seen(first), seen(second)] == epochs(2)
 
 
 @pytest.mark.parametrize(
     ("named", "given"),
     [
         ([0, 1, 2], [0, 1, 2]),
-        ([3, 4, 4], [3, 4, 5]),  # two passes in one epoch of the library's
-        ([0, None, 1, None, 2], [0, 1, 2, 3, 4]),  # the shorter of two loaders in Lightning
-        ([1, None, 2], [1, 2, 3]),  # MONAI, which counts from 1
-        ([2, 0, 0], [2, 3, 4]),  # one that counts from 0 again
+        # Two passes in one epoch of the library's.
+        ([3, 4, 4], [3, 4, 5]),
+        # The shorter of two loaders in Lightning.
+        ([0, None, 1, None, 2], [0, 1, 2, 3, 4]),
+        # MONAI, which counts from 1.
+        ([1, None, 2], [1, 2, 3]),
+        # A library that counts from 0 again.
+        ([2, 0, 0], [2, 3, 4]),
         ([None, 5, None], [0, 5, 6]),
     ],
 )
 def test_no_two_passes_give_the_same_epoch(named: list[int | None], given: list[int]) -> None:
     counting = Epochs()
-    found = []
+    begun = []
     for name in named:
         if name is not None:
             counting.set_epoch(name)
-        found.append(counting.begin(counting.name)[0])
-    assert found == given
+        epoch, _ = counting.begin(counting.name)
+        begun.append(epoch)
+    assert begun == given
 
 
-#: A state saved in epoch 3, which the library called 1 -> what it names in the resumed run -> the
-#: pass that follows.
+#: Left in epoch 3, which the library called 1.
+IN_PASS = Rest(3, 1, is_empty=False, was_left=False)
+LEFT_PASS = Rest(3, 1, is_empty=False, was_left=True)
+ALL_TAKEN = Rest(3, 1, is_empty=True, was_left=False)
+UNNAMED = Rest(3, None, is_empty=False, was_left=False)
+
+#: The saved state -> what the library names in the resumed run -> the pass that follows.
 RESTS: dict[str, tuple[Rest, list[tuple[str, int]], tuple[int, bool]]] = {
-    "nothing is named": (Rest(3, 1, False, False), [], (3, True)),
-    "the same epoch": (Rest(3, 1, False, False), [("loader", 1)], (3, True)),
-    "the next one, by the user": (Rest(3, 1, False, False), [("loader", 2)], (4, False)),
-    "the next one, by Lightning": (Rest(3, 1, False, False), [("iter", 0), ("sampler", 2)], (4, False)),
+    "nothing is named": (
+        IN_PASS,
+        [],
+        (3, True),
+    ),
+    "the same epoch": (
+        IN_PASS,
+        [("loader", 1)],
+        (3, True),
+    ),
+    "the next one, by the user": (
+        IN_PASS,
+        [("loader", 2)],
+        (4, False),
+    ),
+    "the next one, by Lightning": (
+        IN_PASS,
+        [("iter", 0), ("sampler", 2)],
+        (4, False),
+    ),
     "the next one, by MONAI, in a pass that stays open": (
-        Rest(3, 1, False, False),
+        IN_PASS,
         [("sampler", 2), ("iter", 0)],
         (3, True),
     ),
     "the next one, by MONAI, of a pass that was left": (
-        Rest(3, 1, False, True),
+        LEFT_PASS,
         [("sampler", 2), ("iter", 0)],
         (4, False),
     ),
-    "from 0 again": (Rest(3, 1, False, False), [("loader", 0)], (3, True)),
-    "its own number, never named before": (Rest(3, None, False, False), [("loader", 3)], (3, True)),
-    "a later number, never named before": (Rest(3, None, False, False), [("loader", 6)], (6, False)),
-    "all batches taken": (Rest(3, 1, True, False), [], (4, False)),
-    "all batches taken, and the same epoch": (Rest(3, 1, True, False), [("loader", 1)], (3, True)),
-    "all batches taken, and the next one": (Rest(3, 1, True, False), [("loader", 2)], (4, False)),
-}  # fmt: skip
+    "from 0 again": (
+        IN_PASS,
+        [("loader", 0)],
+        (3, True),
+    ),
+    "its own number, never named before": (
+        UNNAMED,
+        [("loader", 3)],
+        (3, True),
+    ),
+    "a later number, never named before": (
+        UNNAMED,
+        [("loader", 6)],
+        (6, False),
+    ),
+    "all batches taken": (
+        ALL_TAKEN,
+        [],
+        (4, False),
+    ),
+    "all batches taken, and the same epoch": (
+        ALL_TAKEN,
+        [("loader", 1)],
+        (3, True),
+    ),
+    "all batches taken, and the next one": (
+        ALL_TAKEN,
+        [("loader", 2)],
+        (4, False),
+    ),
+}
 
 
 @pytest.mark.parametrize(("rest", "calls", "expected"), RESTS.values(), ids=RESTS)
@@ -129,9 +193,10 @@ def after(taken: int, of_epoch: int = 1, **options: Any) -> dict[str, Any]:
 def test_a_state_of_mid_epoch_gives_its_rest_and_then_the_next(taken: int) -> None:
     batches = loader()
     batches.load_state_dict(after(taken))
-    whole = epochs(3)
+    _, second, third = epochs(3)
     assert len(batches) == 6, "len is that of a whole epoch, also before the rest of one"
-    assert [seen(batches) for _ in range(2)] == [whole[1][taken:], whole[2]]
+    assert seen(batches) == second[taken:]
+    assert seen(batches) == third
 
 
 def test_a_state_of_before_the_first_batch_gives_everything() -> None:
@@ -151,7 +216,8 @@ def test_a_state_in_a_second_pass_goes_on_in_it() -> None:
     resumed.load_state_dict(batches.state_dict())
     rest = iter(resumed)
     resumed.sampler.set_epoch(0)
-    assert first + seen(rest) == epochs(2)[1]
+    _, second = epochs(2)
+    assert first + seen(rest) == second
 
 
 def test_a_state_of_an_iterable_goes_on_where_it_was() -> None:
@@ -202,7 +268,11 @@ def test_the_augmenter_is_there_for_whoever_wants_more() -> None:
         next(iter(batches))
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def pickled(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickled])
 def test_a_copy_stands_where_the_loader_does(copied: Any) -> None:
     assert seen(copied(loader())) == epochs(1)[0]
     batches = loader()
@@ -246,12 +316,10 @@ def test_ranks_with_a_distributed_sampler_share_batches(
     flags: dict[str, Any], shares: list[list[int]]
 ) -> None:
     whole = epochs(2, length=14, shuffle=flags.get("shuffle", True))
-    parts = ranks(2, 14, **flags)
-    assert [len(part) for part in parts] == [len(share) for share in shares]
-    for epoch in range(2):
-        assert [seen(part) for part in parts] == [
-            [whole[epoch][step] for step in share] for share in shares
-        ]
+    for part, share in zip(ranks(2, 14, **flags), shares, strict=True):
+        assert len(part) == len(share)
+        for epoch in whole:
+            assert seen(part) == [epoch[step] for step in share]
 
 
 def test_set_epoch_of_the_users_distributed_sampler_is_heard() -> None:
@@ -264,14 +332,15 @@ def test_set_epoch_of_the_users_distributed_sampler_is_heard() -> None:
 
 
 def test_a_state_of_two_ranks_goes_on_with_one() -> None:
-    parts = ranks(2, 12)
-    passes = [iter(part) for part in parts]
-    whole = epochs(2)
-    assert [samples(next(one)) for one in passes] == whole[0][:2]
+    one, other = ranks(2, 12)
+    first, second = epochs(2)
+    assert samples(next(iter(one))) == first[0]
+    assert samples(next(iter(other))) == first[1]
     alone = loader()
-    alone.load_state_dict(parts[0].state_dict())
+    alone.load_state_dict(one.state_dict())
     assert len(alone) == 6
-    assert [seen(alone) for _ in range(2)] == [whole[0][2:], whole[1]]
+    assert seen(alone) == first[2:]
+    assert seen(alone) == second
 
 
 class Halves(DistributedSampler[Any]):
@@ -302,5 +371,6 @@ def test_a_state_loaded_before_the_ranks_were_known_is_gone_on_with(
     batches.load_state_dict(after(2, of_epoch=0))
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    whole = epochs(2)
-    assert [seen(batches) for _ in range(2)] == [whole[0][3::2], whole[1][1::2]]
+    first, second = epochs(2)
+    assert seen(batches) == first[3::2]
+    assert seen(batches) == second[1::2]

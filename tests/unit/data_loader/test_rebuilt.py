@@ -25,6 +25,10 @@ from detaug.augmenter.parts import Part, gathered
 from tests.support.numbers import Count, Numbers, epochs, loader, samples, seen
 
 
+def prints(batches: Any) -> list[str]:
+    return [fingerprint(batch) for batch in batches]
+
+
 def rebuilt(batches: Any, **options: Any) -> torch.utils.data.DataLoader[Any]:
     """As Accelerate does it, without ranks."""
     return torch.utils.data.DataLoader(
@@ -59,10 +63,11 @@ ORDERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("options", ORDERS.values(), ids=ORDERS)
 def test_a_loader_of_its_attributes_gives_the_same_bytes(options: dict[str, Any]) -> None:
     unprepared = loader(**options)
-    expected = [[fingerprint(batch) for batch in unprepared] for _ in range(2)]
     prepared = rebuilt(loader(**options))
-    assert len(prepared) == len(expected[0])
-    assert [[fingerprint(batch) for batch in prepared] for _ in range(2)] == expected
+    for _ in range(2):
+        expected = prints(unprepared)
+        assert len(prepared) == len(expected)
+        assert prints(prepared) == expected
 
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": False}])
@@ -79,16 +84,15 @@ def test_a_loader_without_batch_size_is_rebuilt_by_its_sampler() -> None:
     other = torch.utils.data.DataLoader(
         batches.dataset, None, sampler=batches.sampler, collate_fn=batches.collate_fn
     )
-    assert [fingerprint(item) for item in other] == [
-        fingerprint(item) for item in loader(batch_size=None)
-    ]
+    assert prints(other) == prints(loader(batch_size=None))
 
 
 def test_its_keys_are_the_indices_of_samples() -> None:
     batches = loader()
-    assert [tuple(keys) for keys in batches.batch_sampler] == epochs(1)[0]
-    assert list(batches.sampler) == list(sum(epochs(1)[0], ()))
-    assert seen(batches) == epochs(1)[0], "looking at the order gives no epoch"
+    (expected,) = epochs(1)
+    assert [tuple(keys) for keys in batches.batch_sampler] == expected
+    assert list(batches.sampler) == list(sum(expected, ()))
+    assert seen(batches) == expected, "looking at the order gives no epoch"
 
 
 def test_its_data_set_is_the_users_in_all_that_a_tutorial_does_with_it() -> None:
@@ -102,7 +106,8 @@ def test_its_data_set_is_the_users_in_all_that_a_tutorial_does_with_it() -> None
     assert shown.classes == ["a", "b"]
     shown.classes = ["c"]
     assert dataset.classes == ["c"]
-    assert [item[0].item() for item in Subset(shown, [4, 1])] == [4, 1]
+    subset = Subset(shown, [4, 1])
+    assert [number.item() for (number,) in subset] == [4, 1]
     assert len(shown + shown) == 12
     assert DataLoader(shown, 2).dataset == dataset
     assert isinstance(DataLoader(Count(), 2).dataset, IterableDataset)
@@ -130,37 +135,72 @@ def shared_out(batches: Any, rank: int, size: int) -> torch.utils.data.DataLoade
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_share_that_somebody_else_takes_has_the_same_bytes(rank: int) -> None:
     part = shared_out(loader(), rank, 2)
-    assert [seen(part) for _ in range(2)] == [epoch[rank::2] for epoch in epochs(2)]
+    for epoch in epochs(2):
+        assert seen(part) == epoch[rank::2]
+
+
+def by_keys(batches: Any, keys: Any) -> Any:
+    return batches.collate_fn(batches.dataset.__getitems__(keys))
 
 
 def test_batches_by_keys_in_any_order_and_again() -> None:
     batches = loader()
     keys = list(batches.batch_sampler)
-    order = [0, 1, 4, 2, 2, 5, 0]
-    found = [batches.collate_fn(batches.dataset.__getitems__(keys[step])) for step in order]
-    assert seen(found) == [epochs(1)[0][step] for step in order]
+    (expected,) = epochs(1)
+    for step in [0, 1, 4, 2, 2, 5, 0]:
+        assert samples(by_keys(batches, keys[step])) == expected[step]
 
 
 def test_samples_of_several_batches_are_put_together() -> None:
     batches = loader(batch_size=5)
-    first, second, last = list(loader(batch_size=5))
-    keys = list(batches.batch_sampler)
-    filled = batches.collate_fn(batches.dataset.__getitems__(keys[2] + keys[0][:3]))
+    first, second, last = loader(batch_size=5)
+    first_keys, second_keys, last_keys = batches.batch_sampler
+    filled = by_keys(batches, last_keys + first_keys[:3])
     assert torch.equal(filled, torch.cat([last, first[:3]]))
-    half = batches.collate_fn(batches.dataset.__getitems__(keys[1][2:4]))
+    half = by_keys(batches, second_keys[2:4])
     assert torch.equal(half, second[2:4])
 
 
+ZERO_TO_TWO = torch.arange(3)
+THREE_TO_FIVE = torch.arange(3, 6)
 #: A collated batch of three samples; whether by default; its samples 2 and 0.
 PARTS: dict[str, tuple[Any, bool, Any]] = {
-    "a tensor": (torch.arange(3), True, [2, 0]),
-    "an array": (np.arange(3), True, [2, 0]),
-    "a dict": ({"x": torch.arange(3), "name": ["a", "b", "c"]}, True, {"x": [2, 0], "name": ["c", "a"]}),
-    "a pair": ([torch.arange(3), torch.arange(3, 6)], True, [[2, 0], [5, 3]]),
-    "as many fields as samples": ([torch.arange(3)] * 3, True, [[2, 0]] * 3),
-    "a list of samples": ([{"n": 0}, {"n": 1}, {"n": 2}], False, [{"n": 2}, {"n": 0}]),
-    "a pair of one's own": ((torch.arange(3), torch.arange(3)), False, ([2, 0], [2, 0])),
-}  # fmt: skip
+    "a tensor": (
+        ZERO_TO_TWO,
+        True,
+        [2, 0],
+    ),
+    "an array": (
+        ZERO_TO_TWO.numpy(),
+        True,
+        [2, 0],
+    ),
+    "a dict": (
+        {"x": ZERO_TO_TWO, "name": ["a", "b", "c"]},
+        True,
+        {"x": [2, 0], "name": ["c", "a"]},
+    ),
+    "a pair": (
+        [ZERO_TO_TWO, THREE_TO_FIVE],
+        True,
+        [[2, 0], [5, 3]],
+    ),
+    "as many fields as samples": (
+        [ZERO_TO_TWO] * 3,
+        True,
+        [[2, 0]] * 3,
+    ),
+    "a list of samples": (
+        [{"n": 0}, {"n": 1}, {"n": 2}],
+        False,
+        [{"n": 2}, {"n": 0}],
+    ),
+    "a pair of one's own": (
+        (ZERO_TO_TWO, ZERO_TO_TWO),
+        False,
+        ([2, 0], [2, 0]),
+    ),
+}
 
 
 def plain(value: Any) -> Any:
@@ -175,7 +215,8 @@ def plain(value: Any) -> Any:
 
 @pytest.mark.parametrize(("batch", "is_default", "expected"), PARTS.values(), ids=PARTS)
 def test_a_part_of_a_batch(batch: Any, is_default: bool, expected: Any) -> None:
-    assert plain(gathered([Part(batch, 3, [2]), Part(batch, 3, [0])], is_default)) == expected
+    parts = [Part(batch, 3, [2]), Part(batch, 3, [0])]
+    assert plain(gathered(parts, is_default)) == expected
 
 
 @pytest.mark.parametrize(
@@ -211,17 +252,18 @@ def without_a_sampler(batches: Any) -> Any:
 
 
 FOREIGN: dict[str, tuple[Any, Any]] = {
-    "a sampler of its own": (loader, with_a_sampler_of_its_own),
-    "no sampler": (loader, without_a_sampler),
-    "no batch size": (lambda: loader(batch_size=None), without_a_sampler),
-    "an iterable": (lambda: DataLoader(Count(), 2, seed=1), without_a_sampler),
+    "a sampler of its own": (loader(), with_a_sampler_of_its_own),
+    "no sampler": (loader(), without_a_sampler),
+    "no batch size": (loader(batch_size=None), without_a_sampler),
+    "an iterable": (DataLoader(Count(), 2, seed=1), without_a_sampler),
 }
 
 
-@pytest.mark.parametrize(("make", "rebuild"), FOREIGN.values(), ids=FOREIGN)
-def test_an_order_that_is_not_detaugs_is_an_error(make: Any, rebuild: Any) -> None:
+@pytest.mark.parametrize(("batches", "rebuild"), FOREIGN.values(), ids=FOREIGN)
+def test_an_order_that_is_not_detaugs_is_an_error(batches: Any, rebuild: Any) -> None:
+    other = rebuild(batches)
     with pytest.raises(RuntimeError, match=r"of this detaug\.DataLoader's attributes.*shard=True"):
-        list(rebuild(make()))
+        list(other)
 
 
 def test_its_collation_is_the_users_where_he_calls_it() -> None:
@@ -230,13 +272,15 @@ def test_its_collation_is_the_users_where_he_calls_it() -> None:
 
 
 def test_a_loader_that_shares_out_is_not_read_by_one_that_does_not() -> None:
-    batches = loader(shuffle=None, sampler=DistributedSampler(Numbers(), 2, 1))
+    sampler = DistributedSampler(Numbers(), 2, 1)
+    batches = loader(shuffle=None, sampler=sampler)
     with pytest.raises(
         RuntimeError, match=r"rank 1 of 2 .* call prepare before skip_first_batches"
     ):
         list(rebuilt(batches))
-    batches = loader(shuffle=None, sampler=DistributedSampler(Numbers(), 2, 1))
-    assert seen(shared_out(batches, 1, 2)) == epochs(1)[0][1::2]
+    part = shared_out(loader(shuffle=None, sampler=sampler), 1, 2)
+    (expected,) = epochs(1)
+    assert seen(part) == expected[1::2]
 
 
 def test_the_state_of_one_of_two_loaders_says_which() -> None:
@@ -244,6 +288,16 @@ def test_the_state_of_one_of_two_loaders_says_which() -> None:
     next(iter(rebuilt(batches)))
     with pytest.raises(RuntimeError, match="another DataLoader reads these batches"):
         batches.state_dict()
+
+
+def test_its_data_set_says_which_epoch_comes_next() -> None:
+    batches = loader()
+    passing = iter(rebuilt(batches))
+    for _ in range(5):
+        assert batches.dataset.state_dict() == {"next_epoch": 0}
+        next(passing)
+    next(passing)
+    assert batches.dataset.state_dict() == {"next_epoch": 1}
 
 
 def test_batches_that_may_be_left_out_have_no_numbers() -> None:
@@ -263,10 +317,15 @@ def test_a_loader_with_a_loaded_state_is_not_begun_again_by_another() -> None:
 
 
 def remade(batches: Any, sampler: Any = None, batch_sampler: Any = None, **options: Any) -> Any:
+    batch_size = batches.batch_size
+    drop_last = batches.drop_last
+    if batch_sampler is not None:
+        batch_size = 1
+        drop_last = False
     return type(batches)(
         dataset=batches.dataset,
-        batch_size=1 if batch_sampler is not None else batches.batch_size,
-        drop_last=batch_sampler is None and batches.drop_last,
+        batch_size=batch_size,
+        drop_last=drop_last,
         collate_fn=batches.collate_fn,
         shuffle=False,
         sampler=sampler,
@@ -279,22 +338,22 @@ def remade(batches: Any, sampler: Any = None, batch_sampler: Any = None, **optio
 def test_a_distributed_sampler_that_is_put_in_shares_its_batches(rank: int) -> None:
     batches = loader(name="train")
     sampler = DistributedSampler(batches.dataset, 2, rank)
-    for other in (
-        remade(batches, sampler),
-        remade(batches, batch_sampler=type(batches.batch_sampler)(sampler, 2, False)),
-    ):
+    batch_sampler = type(batches.batch_sampler)(sampler, 2, False)
+    by_sampler = remade(batches, sampler)
+    by_batch_sampler = remade(batches, batch_sampler=batch_sampler)
+    for other in (by_sampler, by_batch_sampler):
         assert other.sampler is sampler
-        assert [seen(other) for _ in range(2)] == [
-            epoch[rank::2] for epoch in epochs(2, name="train")
-        ]
+        for epoch in epochs(2, name="train"):
+            assert seen(other) == epoch[rank::2]
 
 
 def test_a_distributed_sampler_that_is_put_in_keeps_a_batch_sampler() -> None:
     options = ORDERS["with a batch sampler"]
     batches = loader(**options)
     sampler = DistributedSampler(batches.dataset, 2, 1)
-    other = remade(batches, batch_sampler=type(batches.batch_sampler)(sampler, None, False))
-    whole = epochs(1, **options)[0]
+    batch_sampler = type(batches.batch_sampler)(sampler, None, False)
+    other = remade(batches, batch_sampler=batch_sampler)
+    (whole,) = epochs(1, **options)
     assert seen(other) == [whole[1], whole[0]], "three batches: the first once more"
 
 
@@ -340,4 +399,5 @@ def test_a_loader_with_another_batch_sampler_around_its_own_reads_what_that_one_
     batches = loader()
     other = remade(batches, batch_sampler=Skipping(batches.batch_sampler, 2))
     assert len(other) == 4
-    assert [seen(other) for _ in range(2)] == [epoch[2:] for epoch in epochs(2)]
+    for epoch in epochs(2):
+        assert seen(other) == epoch[2:]

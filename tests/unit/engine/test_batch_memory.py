@@ -5,6 +5,7 @@ limit or a fork.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -35,9 +36,11 @@ class Pair:
     """A worker's and the parent's side of the same slots; `empty` asks the worker's."""
 
     def __init__(self, keep: int = KEPT) -> None:
-        self.worker, self.parent = WorkerSlots(), ParentSlots(keep)
+        self.worker = WorkerSlots()
+        self.parent = ParentSlots(keep)
+        self.made = 0
+        self.dropped = 0
         allocate_with(self.worker.allocate)
-        self.made = self.dropped = 0
 
     def send(self, make: Callable[[], Any]) -> Any:
         """What the parent gets of a batch."""
@@ -106,13 +109,13 @@ def filled(value: float, shape: Any = SIDES, dtype: Any = np.float32) -> np.ndar
     return array
 
 
-def address(array: Any) -> int:
-    found: int = (
-        array.data_ptr()
-        if isinstance(array, torch.Tensor)
-        else array.__array_interface__["data"][0]
-    )
-    return found
+def address(array: np.ndarray[Any, Any]) -> int:
+    return int(array.ctypes.data)
+
+
+def do_any_share_memory(batches: list[Any]) -> bool:
+    pairs = itertools.combinations(batches, 2)
+    return any(np.shares_memory(one, other) for one, other in pairs)
 
 
 def test_an_array_of_the_slot_is_where_the_worker_wrote_it(pair: Pair) -> None:
@@ -141,13 +144,14 @@ def test_what_the_slot_has_no_room_for_is_copied_once_and_fits_from_then_on(pair
     def make() -> list[Any]:
         arrays = [filled(float(i)) for i in range(4)]
         mapping = pair.worker._filling.mapping  # type: ignore[union-attr]
-        inside.append([0 <= address(array) - mapping.address < mapping.size for array in arrays])
+        offsets = [address(array) - mapping.address for array in arrays]
+        inside.append([0 <= offset < mapping.size for offset in offsets])
         return arrays
 
     for _ in range(3):
         batch = pair.send(make)
         assert [float(array.mean()) for array in batch] == [0.0, 1.0, 2.0, 3.0]
-        assert not any(np.shares_memory(batch[i], batch[j]) for i in range(4) for j in range(i))
+        assert not do_any_share_memory(batch)
     assert inside == [[True, False, False, False], [True] * 4, [True] * 4]
 
 
@@ -186,6 +190,14 @@ def test_arrays_of_a_batch_do_not_write_into_each_other(pair: Pair) -> None:
         assert (batch["whole"] == 1.0).all()
 
 
+def two() -> dict[str, Any]:
+    return {"data": filled(2.0)}
+
+
+def small_batch() -> dict[str, Any]:
+    return {"data": np.arange(10_000)}
+
+
 def test_an_array_that_is_kept_is_copied(pair: Pair) -> None:
     kept: list[np.ndarray[Any, Any]] = []
 
@@ -195,17 +207,25 @@ def test_an_array_that_is_kept_is_copied(pair: Pair) -> None:
         kept[:] = [filled(2.0)]
         return {"data": kept[0]}
 
-    batches = [pair.send(make) for _ in range(7)]
-    assert all((batch["data"] == 2.0).all() for batch in batches)
-    assert not any(
-        np.shares_memory(a["data"], b["data"]) for a in batches for b in batches if a is not b
-    )
+    batches = [pair.send(make)["data"] for _ in range(7)]
+    assert not do_any_share_memory(batches)
+    for batch in batches:
+        assert (batch == 2.0).all()
+
+
+def test_an_array_of_a_batch_that_failed_is_nobody_elses(pair: Pair) -> None:
+    kept = filled(1.0)
+    pair.worker.discard()
+    batch = pair.send(two)
+    kept[...] = 3.0
+    assert (batch["data"] == 2.0).all()
+    assert pair.made == 1
 
 
 def test_a_batch_that_fails_leaves_its_slot_to_the_next(pair: Pair) -> None:
     filled(1.0)
     pair.worker.discard()
-    batch = pair.send(lambda: {"data": filled(2.0)})
+    batch = pair.send(two)
     assert (batch["data"] == 2.0).all()
     assert pair.made == 1
 
@@ -224,9 +244,13 @@ def test_elsewhere_it_is_numpys(pair: Pair) -> None:
         empty((2.5, 100_000))  # type: ignore[list-item]
 
 
+def large_batch() -> dict[str, Any]:
+    return {"data": np.ones(300_000)}
+
+
 def test_slots_are_filled_again_and_those_beyond_what_is_kept_are_dropped(pair: Pair) -> None:
     def hold_at_once(batches: int) -> None:
-        held = [pair.send(lambda: {"data": np.arange(10_000)}) for _ in range(batches)]
+        held = [pair.send(small_batch) for _ in range(batches)]
         held.clear()
         pair.give_back()
 
@@ -241,10 +265,10 @@ def test_slots_are_filled_again_and_those_beyond_what_is_kept_are_dropped(pair: 
 
 def test_slots_of_batches_that_have_grown_are_used_again(pair: Pair) -> None:
     for _ in range(KEPT):
-        pair.send(lambda: {"data": np.arange(10_000)})
+        pair.send(small_batch)
     made = pair.made
-    for step in range(20):
-        assert (pair.send(lambda step=step: {"data": np.full(300_000, step)})["data"] == step).all()
+    for _ in range(20):
+        assert pair.send(large_batch)["data"].sum() == 300_000
     assert pair.made == made + 2, "large slots take the place of small ones"
 
 
@@ -282,10 +306,13 @@ def test_end_of_a_batch_runs_no_line_in_which_an_interrupt_could_be_lost(pair: P
     # and the slot with it.
     contents, batch = pair.carry(np.arange(10_000))
     lines: list[str] = []
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            lines.append(frame.f_code.co_name)
+
     before = sys.getprofile()
-    sys.setprofile(
-        lambda frame, event, _: lines.append(frame.f_code.co_name) if event == "call" else None
-    )
+    sys.setprofile(note)
     try:
         del batch
     finally:
@@ -296,7 +323,9 @@ def test_end_of_a_batch_runs_no_line_in_which_an_interrupt_could_be_lost(pair: P
 
 def test_a_fork_while_slots_go_back_inherits_what_the_user_holds_and_nothing_else() -> None:
     pair = Pair(keep=9)
-    parent, held, mappings = pair.parent, [], []
+    parent = pair.parent
+    held = []
+    mappings = []
     for number in range(5):
         contents, batch = pair.carry(np.arange(10_000) + number)
         held.append(batch)
@@ -312,7 +341,7 @@ def test_a_fork_while_slots_go_back_inherits_what_the_user_holds_and_nothing_els
         if frame.f_code is ParentSlots.collect_returned.__code__ and event == "line":
             _before_fork()
             _after_fork()
-            seen.append([each.inherited for each in mappings])
+            seen.append([mapping.inherited for mapping in mappings])
         return fork
 
     before = sys.gettrace()
@@ -322,9 +351,34 @@ def test_a_fork_while_slots_go_back_inherits_what_the_user_holds_and_nothing_els
     finally:
         sys.settrace(before)
     assert len(seen) > 10
-    assert all(each == [True] + [False] * 4 for each in seen)
+    for inherited in seen:
+        assert inherited == [True, False, False, False, False]
     assert len(returned[0]) == 4
     held.clear()
     assert parent.collect_returned() == ([], [contents.slot - 4]), (
         "the child may see it: it is not filled again"
     )
+
+
+def test_a_batch_that_ends_while_the_slots_are_closed_does_not_come_back(pair: Pair) -> None:
+    """Garbage may be collected by another thread, at any line."""
+    parent = pair.parent
+    held = [pair.carry(np.arange(10_000))[1] for _ in range(9)]
+    lines: set[int] = set()
+
+    def drop_one(frame: FrameType, event: str, _: Any) -> Any:
+        is_in_close = frame.f_code is ParentSlots.close.__code__ and event == "line"
+        if is_in_close and frame.f_lineno not in lines:
+            lines.add(frame.f_lineno)
+            held.pop()
+        return drop_one
+
+    before = sys.gettrace()
+    sys.settrace(drop_one)
+    try:
+        parent.close()
+    finally:
+        sys.settrace(before)
+    assert len(lines) >= 5, "a batch ended at each line"
+    held.clear()
+    assert parent.collect_returned() == ([], [])

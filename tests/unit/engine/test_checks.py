@@ -31,10 +31,10 @@ SHARE = 0.015
 AT_FIRST = 0.1
 
 
-def checks_of(ignore=(), stateless=True, every=EVERY, num_streams=1):
-    source = resolve_source(RandomSampler() if stateless else [1])
-    states = LoaderStates(source, num_streams)
-    return RecheckPolicy(Check(every, ignore), num_streams, stateless, states)
+def checks_of(ignore=(), stateless=True, every=EVERY):
+    loader = RandomSampler() if stateless else [1]
+    states = LoaderStates(resolve_source(loader), num_streams=1)
+    return RecheckPolicy(Check(every, ignore), 1, stateless, states)
 
 
 def check(step, number=1, worker=1):
@@ -113,7 +113,8 @@ class Run:
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 5, 8, 12, 16, 20, 32, 64])
 def test_what_is_carried_is_told_by_the_twentieth_batch_for_little_of_an_epoch(workers):
-    for epochs, seconds, spread in product((1, 3), (0.001, 0.01, 0.05, 0.2, 0.6, 2.0), (0.0, 0.7)):
+    all_seconds = (0.001, 0.01, 0.05, 0.2, 0.6, 2.0)
+    for epochs, seconds, spread in product((1, 3), all_seconds, (0.0, 0.7)):
         run = Run(workers, seconds, epochs * EPOCH, spread)
         assert 0 < run.told <= 20
         assert run.made[0].is_informative
@@ -127,14 +128,15 @@ def test_what_is_carried_is_told_by_the_twentieth_batch_for_little_of_an_epoch(w
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 8, 16, 64])
 def test_what_is_carried_is_told_before_a_short_program_ends(workers):
-    assert all(Run(workers, 0.2, batches).told for batches in range(2, 20))
+    for batches in range(2, 20):
+        assert Run(workers, 0.2, batches).told
 
 
 def test_many_workers_first_batches_are_made_again_after_another_one():
-    made = Run(64, 2.0, 20).made
-    assert [(each.number, each.after is not None and each.after != each.key) for each in made] == [
-        (1, True)
-    ]
+    (only,) = Run(64, 2.0, 20).made
+    assert only.number == 1
+    assert only.after is not None
+    assert only.after != only.key
 
 
 @pytest.mark.parametrize(("seconds", "most"), [(0.001, 1), (0.01, 2), (0.1, 2)])
@@ -173,7 +175,8 @@ def test_another_hash_seed_is_tried_in_a_long_run_alone():
 
 
 def test_later_checks_take_batches_after_the_longest_history():
-    numbers = [each.number for each in Run(8, 0.2, 8 * EPOCH).made]
+    run = Run(8, 0.2, 8 * EPOCH)
+    numbers = [candidate.number for candidate in run.made]
     assert numbers[0] == 2
     assert numbers[-1] >= 100
     assert numbers.count(1) <= 1
@@ -190,33 +193,31 @@ def test_a_check_that_came_to_nothing_is_followed_by_another():
     assert checks.next() is None  # it has cost more than there is
 
 
+def checked_of(numbers, every):
+    return [number for number in numbers if is_checked(number, every)]
+
+
 def test_first_second_fourth_and_then_one_in_so_many():
-    assert [n for n in range(1, 400) if is_checked(n, 100)] == [
-        1,
-        2,
-        4,
-        8,
-        16,
-        32,
-        64,
-        100,
-        200,
-        300,
-    ]
-    assert [n for n in range(1, 10) if is_checked(n, 1)] == list(range(1, 10))
-    assert not any(is_checked(n, 0) for n in range(1, 100))
+    powers_of_two = [1, 2, 4, 8, 16, 32, 64]
+    assert checked_of(range(1, 400), every=100) == [*powers_of_two, 100, 200, 300]
+    assert checked_of(range(1, 10), every=1) == list(range(1, 10))
+    assert checked_of(range(1, 100), every=0) == []
 
 
 def test_all_are_checked_where_that_is_asked_for_and_the_first_after_itself():
-    checks, made = checks_of(every=1), []
+    checks = checks_of(every=1)
+    made = []
     for step in range(50):
         checks.add_batch_time(2.0)
         checks.on_candidate(check(step, number=1 + step // 5))
         while (due := checks.next()) is not None:
             answer(checks, due, 2.0)
             made.append(due)
-    assert [each.key.step for each in made] == list(range(50))
-    assert [each.after for each in made] == [made[0].key, *[None] * 49]
+    assert [candidate.key.step for candidate in made] == list(range(50))
+    first, *others = made
+    assert first.after == first.key
+    for candidate in others:
+        assert candidate.after is None
 
 
 def test_late_batches_of_a_stream_cost_those_before_them():
@@ -236,19 +237,20 @@ def test_late_batches_of_a_stream_cost_those_before_them():
 
 
 def test_a_difference_says_whether_the_loader_made_it():
-    checks = checks_of(("pid",))
-    first = RecheckCandidate(
-        BatchKey(0, 3), BatchReport({"x": "raw"}, {"x": "a", "pid": "1"}), 40, 2
-    )
+    checks = checks_of(ignore=("pid",))
+    report = BatchReport({"x": "raw"}, {"x": "a", "pid": "1"})
+    first = RecheckCandidate(BatchKey(0, 3), report, number=40, worker=2)
 
     def compared(raw, **final):
-        return checks.compare(first, RecheckResponse(BatchReport({"x": raw}, final)))
+        response = RecheckResponse(BatchReport({"x": raw}, final))
+        return checks.compare(first, response)
 
     assert compared("raw", x="a", pid="2") is None
-    found = compared("raw", x="b", y="c", pid="1")
-    assert found is not None
-    assert (found.keys, found.in_loader, found.is_early) == (["x", "y"], False, False)
-    found = compared("other", x="b", pid="1")
-    assert found is not None
-    assert found.in_loader
-    assert (checks.done, checks.informative, checks.different) == (3, 3, 2)
+    mismatch = compared("raw", x="b", y="c", pid="1")
+    assert mismatch.keys == ["x", "y"]
+    assert not mismatch.in_loader
+    assert not mismatch.is_early
+    assert compared("other", x="b", pid="1").in_loader
+    assert checks.done == 3
+    assert checks.informative == 3
+    assert checks.different == 2

@@ -20,13 +20,15 @@ from detaug import fingerprint
 from detaug.objects.batch_pickling import pack, unpack
 from detaug.system.channel import Channel, ChannelClosed
 from detaug.system.shared_memory import ALIGNMENT, capacity_for, pack_offsets
+from tests.support.waiting import join, result_of, wait_readable
 
 Point = namedtuple("Point", "x y")
 
 
 def through(batch):
     packed = pack(batch)
-    return unpack(packed.pickled, [bytearray(buffer.tobytes()) for buffer in packed.buffers])
+    buffers = [bytearray(buffer.tobytes()) for buffer in packed.buffers]
+    return unpack(packed.pickled, buffers)
 
 
 class Meta(torch.Tensor):
@@ -76,9 +78,9 @@ BATCHES = {
 }
 
 
-@pytest.mark.parametrize("name", BATCHES)
-def test_a_batch_comes_back_as_it_was(name):
-    assert fingerprint(through(BATCHES[name])) == fingerprint(BATCHES[name])
+@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
+def test_a_batch_comes_back_as_it_was(batch):
+    assert fingerprint(through(batch)) == fingerprint(batch)
 
 
 def test_arrays_and_tensors_are_writable_and_keep_their_order():
@@ -91,16 +93,16 @@ def test_arrays_and_tensors_are_writable_and_keep_their_order():
     assert back["c"].is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize(
-    ("batch", "where"),
-    [
-        ({"data": 1, "f": lambda: 0}, r"batch\['f'\]"),
-        ({"data": [1, {"deep": (2, lambda: 0)}]}, r"batch\['data'\]\[1\]\['deep'\]\[1\]"),
-        ([1, (i for i in range(3))], r"batch\[1\]"),
-        ({"row": namedtuple("Row", "p q")(1, 2)}, r"batch\['row'\] of type Row"),
-        ({"t": torch.ones(3, requires_grad=True) * 2}, r"batch\['t'\].*detach"),
-    ],
-)
+UNSENDABLE = [
+    ({"data": 1, "f": lambda: 0}, r"batch\['f'\]"),
+    ({"data": [1, {"deep": (2, lambda: 0)}]}, r"batch\['data'\]\[1\]\['deep'\]\[1\]"),
+    ([1, (i for i in range(3))], r"batch\[1\]"),
+    ({"row": namedtuple("Row", "p q")(1, 2)}, r"batch\['row'\] of type Row"),
+    ({"t": torch.ones(3, requires_grad=True) * 2}, r"batch\['t'\].*detach"),
+]
+
+
+@pytest.mark.parametrize(("batch", "where"), UNSENDABLE)
 def test_what_cannot_be_sent_is_named_by_its_key(batch, where):
     with pytest.raises(TypeError, match=where):
         pack(batch)
@@ -127,37 +129,59 @@ BULKY = {
 }
 
 
-def test_only_the_part_that_is_seen_of_a_tensor_is_sent():
-    packed = pack([torch.zeros(100, 1000)[:, :10], Meta(torch.zeros(1000, 1000))[3:5]])
-    assert sorted(buffer.nbytes for buffer in packed.buffers) == [4000, 8000]
+#: Views of 400 kilobytes and more -> the bytes that they show.
+VIEWS = [
+    (np.zeros((100, 1000))[:, :10], 8_000),
+    (np.zeros((100, 1000))[3:5], 16_000),
+    (np.zeros((100, 1000)).view(Plain)[3:5], 16_000),
+    (torch.zeros(100, 1000)[:, :10], 4_000),
+    (torch.zeros(100, 1000)[3:5], 8_000),
+    (Meta(torch.zeros(100, 1000))[3:5], 8_000),
+]
+
+
+@pytest.mark.parametrize(("view", "size"), VIEWS)
+def test_only_the_part_that_is_seen_of_an_array_or_tensor_is_sent(view, size):
+    packed = pack(view)
+    assert len(packed.pickled) < 2_000
+    assert [buffer.nbytes for buffer in packed.buffers] == [size]
+
+
+def assert_same_array(back, array):
+    assert back.dtype == array.dtype
+    assert back.shape == array.shape
+    assert back.flags.writeable
+    assert back.flags.f_contiguous == array.flags.f_contiguous
+    assert np.array_equal(np.ma.getmaskarray(back), np.ma.getmaskarray(array))
+    assert np.array_equal(np.ma.filled(back), np.ma.filled(array))
 
 
 def as_floats(tensor):
-    return (
-        tensor.to_dense() if tensor.is_sparse else tensor.detach().as_subclass(torch.Tensor)
-    ).float()
+    if tensor.is_sparse:
+        return tensor.to_dense().float()
+    return tensor.detach().as_subclass(torch.Tensor).float()
 
 
-@pytest.mark.parametrize("what", BULKY)
-def test_what_is_sent_comes_back_in_its_class_with_its_bytes_out_of_the_pickle(what):
-    batch = BULKY[what]()
+def assert_same_tensor(back, tensor):
+    assert back.dtype == tensor.dtype
+    assert back.shape == tensor.shape
+    assert back.layout == tensor.layout
+    assert back.requires_grad == tensor.requires_grad
+    assert torch.equal(as_floats(back), as_floats(tensor))
+
+
+@pytest.mark.parametrize("make", BULKY.values(), ids=BULKY)
+def test_what_is_sent_comes_back_in_its_class_with_its_bytes_out_of_the_pickle(make):
+    batch = make()
     packed = pack({"image": batch})
     assert len(packed.pickled) < 2000
     assert sum(buffer.nbytes for buffer in packed.buffers) >= 2000
     back = through(batch)
     assert type(back) is type(batch)
     if isinstance(batch, np.ndarray):
-        assert (back.dtype, back.shape, back.flags.writeable) == (batch.dtype, batch.shape, True)
-        assert back.flags.f_contiguous == batch.flags.f_contiguous
-        assert (
-            np.ma.allequal(back, batch)
-            if isinstance(batch, np.ma.MaskedArray)
-            else (back == batch).all()
-        )
+        assert_same_array(back, batch)
     else:
-        assert (back.dtype, back.shape, back.layout, back.requires_grad) == (
-            batch.dtype, batch.shape, batch.layout, batch.requires_grad)  # fmt: skip
-        assert torch.equal(as_floats(back), as_floats(batch))
+        assert_same_tensor(back, batch)
 
 
 def test_a_tensor_subclass_keeps_its_attributes():
@@ -187,22 +211,25 @@ def test_a_memory_map_is_sent_as_what_it_shows(tmp_path):
 
 
 def test_masks_fill_values_and_hardness_are_kept():
-    batch = np.ma.array(
-        np.arange(2000), mask=np.arange(2000) % 3 == 0, fill_value=-7, hard_mask=True
-    )
+    numbers = np.arange(2000)
+    batch = np.ma.array(numbers, mask=numbers % 3 == 0, fill_value=-7, hard_mask=True)
     back = through(batch)
     assert np.array_equal(back.mask, batch.mask)
-    assert (back.fill_value, back.hardmask) == (-7, True)
+    assert back.fill_value == -7
+    assert back.hardmask
     back[1] = np.ma.masked
-    unset = through(np.ma.array(np.arange(2000)))
-    assert (unset.mask is np.ma.nomask, unset._fill_value, unset.hardmask) == (True, None, False)
+    unset = through(np.ma.array(numbers))
+    assert unset.mask is np.ma.nomask
+    assert unset._fill_value is None
+    assert not unset.hardmask
 
 
 def test_aliases_are_one_object_of_any_class():
-    for each in (np.arange(3000), torch.arange(3000), Meta(torch.zeros(3000))):
-        back = through({"a": each, "b": [each]})
+    for batch in (np.arange(3000), torch.arange(3000), Meta(torch.zeros(3000))):
+        back = through({"a": batch, "b": [batch]})
         assert back["a"] is back["b"][0]
-        assert sum(buffer.nbytes for buffer in pack([each, each]).buffers) <= 8 * 3000
+        (buffer,) = pack([batch, batch]).buffers
+        assert buffer.nbytes <= 8 * 3000
 
 
 def test_an_itk_image_is_packed_with_its_voxels_which_end_with_it() -> None:
@@ -215,10 +242,13 @@ def test_an_itk_image_is_packed_with_its_voxels_which_end_with_it() -> None:
 @given(st.lists(st.integers(0, 10_000), max_size=30))
 def test_buffers_are_aligned_in_order_and_apart(sizes):
     offsets, size_of_all = pack_offsets(sizes)
-    assert all(offset % ALIGNMENT == 0 for offset in offsets)
-    ends = [0, *(offset + size for offset, size in zip(offsets, sizes, strict=True))]
-    assert all(offset >= end for offset, end in zip(offsets, ends, strict=False))
-    assert size_of_all == ends[-1] <= sum(sizes) + ALIGNMENT * len(sizes)
+    end = 0
+    for offset, size in zip(offsets, sizes, strict=True):
+        assert offset % ALIGNMENT == 0
+        assert offset >= end
+        end = offset + size
+    assert size_of_all == end
+    assert end <= sum(sizes) + ALIGNMENT * len(sizes)
 
 
 @given(st.integers(0, 2**34))
@@ -236,6 +266,15 @@ def ends():
     theirs.close()
 
 
+def received(channel):
+    return result_of(channel.receive, "a message has come")
+
+
+def read(descriptor):
+    wait_readable(descriptor, "something was written into the pipe")
+    return os.read(descriptor, 10)
+
+
 def test_nothing_is_waited_for_when_nothing_is_there(ends):
     _, theirs = ends
     assert theirs.receive_ready() == []
@@ -245,37 +284,40 @@ def test_the_other_sides_end_is_noticed_after_what_it_sent(ends):
     ours, theirs = ends
     ours.send("last words")
     ours.close()
-    assert theirs.receive() == ("last words", None)
+    assert received(theirs) == ("last words", None)
     with pytest.raises(ChannelClosed):
-        theirs.receive()
+        received(theirs)
     with pytest.raises(ChannelClosed):
         theirs.send("anyone?")
 
 
 def test_message_of_any_size_arrives_whole_and_in_order(ends):
     ours, theirs = ends
+    large = ("large", os.urandom(700_000))
     sent = [
         ("small", 1),
-        ("large", os.urandom(700_000)),
+        large,
         ("small", 2),
         ("just above what is read at once", b"x" * 65_537),
     ]
-    read, write = os.pipe()
+    reading, writing = os.pipe()
 
     def send():
         for message in sent:
             ours.send(message)
-        ours.send(sent[1], write)
+        ours.send(large, writing)
 
-    sender = threading.Thread(target=send)  # it waits for room
+    # In a thread, because it waits for room.
+    sender = threading.Thread(target=send)
     sender.start()
-    assert [theirs.receive() for _ in sent] == [(message, None) for message in sent]
-    message, descriptor = theirs.receive()
-    sender.join()
-    assert message == sent[1]
+    for message in sent:
+        assert received(theirs) == (message, None)
+    message, descriptor = received(theirs)
+    join(sender, "all messages are sent")
+    assert message == large
     os.write(descriptor, b"hello")
-    assert os.read(read, 10) == b"hello"
-    for number in (read, write, descriptor):
+    assert read(reading) == b"hello"
+    for number in (reading, writing, descriptor):
         os.close(number)
 
 
@@ -283,22 +325,22 @@ def test_a_descriptor_for_which_there_is_no_number_is_none_and_later_ones_are_th
     ends,
 ):
     ours, theirs = ends
-    read, write = os.pipe()
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for name in ("lost", "comes"):
-        ours.send(name, write)
-    highest = max(read, write, ours.fileno(), theirs.fileno())
-    taken = [os.dup(read) for _ in range(highest)]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(taken[-1] + 1, before[0]), before[1]))
+    reading, writing = os.pipe()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    ours.send("lost", writing)
+    ours.send("comes", writing)
+    highest = max(reading, writing, ours.fileno(), theirs.fileno())
+    taken = [os.dup(reading) for _ in range(highest)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(taken[-1] + 1, soft), hard))
     try:
-        assert theirs.receive() == ("lost", None)
+        assert received(theirs) == ("lost", None)
     finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for number in taken:
             os.close(number)
-    message, descriptor = theirs.receive()
+    message, descriptor = received(theirs)
     assert message == "comes"
     os.write(descriptor, b"hello")
-    assert os.read(read, 10) == b"hello"
-    for number in (read, write, descriptor):
+    assert read(reading) == b"hello"
+    for number in (reading, writing, descriptor):
         os.close(number)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBase
 
-from detaug import DeterministicAugmenter, StateMismatch
+from detaug import DeterministicAugmenter, InThisProcess, LocalProcesses, StateMismatch
 from detaug.errors import BatchError
 from tests.support.comparing import prints, take
 from tests.support.loaders import IndexLoader, RandomLoader, Samples
@@ -118,23 +118,58 @@ def test_restart_alone_takes_the_pipeline_as_it_is_then() -> None:
     assert value(next(aug)) == 11
 
 
-@pytest.mark.parametrize(
-    ("name", "new"),
-    [
-        ("generator", Constant()),
-        ("transform", None),
-        ("num_processes", 2),
-        ("num_cached", 2),
-        ("seeds", [1]),
-    ],
-)
+SETTINGS = [
+    ("generator", Constant()),
+    ("transform", None),
+    ("num_processes", 2),
+    ("num_cached", 5),
+    ("seeds", [1]),
+]
+
+
+@pytest.mark.parametrize(("name", "new"), SETTINGS)
 def test_setting_after_the_first_batch_is_an_error_that_says_how(name: str, new: Any) -> None:
     aug = augmenter()
     next(aug)
+    before = getattr(aug, name)
     with pytest.raises(
         AttributeError, match=rf"{name} cannot be set now.*_finish\(\).*restart\(\)"
     ):
         setattr(aug, name, new)
+    assert getattr(aug, name) == before
+
+
+def test_the_number_of_processes_counts_until_the_first_batch() -> None:
+    aug = augmenter()
+    aug.num_processes = 3
+    aug.num_cached = 5
+    same = DeterministicAugmenter(Constant(), Chain(Add(1)), 3, 5, seed=1)
+    assert (aug.num_processes, aug.num_cached) == (3, 5)
+    assert aug.seeds == [None] * 3
+    assert aug.executor == same.executor == LocalProcesses()
+    assert repr(aug) == repr(same)
+    aug.num_processes = 0
+    assert aug.executor == InThisProcess()
+    assert value(next(aug)) == 1
+
+
+REFUSED_SETTINGS = [
+    ("transform", 3),
+    ("num_processes", -1),
+    ("num_cached", -1),
+    ("num_cached", 1.5),
+    ("seeds", [1, 2, 3]),
+]
+
+
+@pytest.mark.parametrize(("name", "wrong"), REFUSED_SETTINGS)
+def test_a_setting_that_is_refused_leaves_the_one_that_was(name: str, wrong: Any) -> None:
+    aug = augmenter()
+    before = getattr(aug, name)
+    with pytest.raises((TypeError, ValueError), match=name):
+        setattr(aug, name, wrong)
+    assert getattr(aug, name) == before
+    assert value(next(aug)) == 1
 
 
 def test_a_loader_that_is_refused_leaves_the_one_that_was() -> None:

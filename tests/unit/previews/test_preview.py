@@ -4,6 +4,7 @@ pipeline there is.
 
 from __future__ import annotations
 
+import importlib.util
 import io
 from typing import Any
 
@@ -24,7 +25,8 @@ def blob(shape: tuple[int, ...] = (1, 20, 18, 16)) -> tuple[np.ndarray, np.ndarr
     """An image, and labels of the same spatial shape."""
     image = np.random.default_rng(1).random(shape, dtype=np.float32)
     labels = np.zeros((1, *shape[1:]), np.int16)
-    labels[(slice(None), *(slice(n // 4, n // 2) for n in shape[1:]))] = 1
+    inside = tuple(slice(length // 4, length // 2) for length in shape[1:])
+    labels[(slice(None), *inside)] = 1
     return image, labels
 
 
@@ -34,11 +36,15 @@ class Loader:
     number_of_threads_in_multithreaded = 2
 
     def __init__(self, image: Any, labels: Any, key: str = "seg") -> None:
-        self.image, self.labels, self.key = image, labels, key
+        self.image = image
+        self.labels = labels
+        self.key = key
 
     def __next__(self) -> dict[str, Any]:
-        data = np.stack([self.image, self.image]) + np.float32(np.random.random())
-        return {"data": data, self.key: np.stack([self.labels] * 2), "keys": ["a", "b"]}
+        brightness = np.float32(np.random.random())
+        data = np.stack([self.image, self.image]) + brightness
+        labels = np.stack([self.labels, self.labels])
+        return {"data": data, self.key: labels, "keys": ["a", "b"]}
 
 
 PIPELINE = t.Compose(
@@ -55,6 +61,10 @@ def make() -> tuple[Loader, t.Transform]:
     return Loader(*blob()), PIPELINE
 
 
+def names_of(preview: Preview) -> list[str]:
+    return [name for _, name in preview.places]
+
+
 def last_image(preview: Preview, sample: int) -> np.ndarray:
     """The axial plane of what is delivered."""
     return preview.samples[sample].last.planes[0].image
@@ -63,10 +73,10 @@ def last_image(preview: Preview, sample: int) -> np.ndarray:
 def test_samples_are_those_of_a_training_with_this_seed() -> None:
     preview = detaug.preview(make, samples=3, seed=5)
     with DeterministicAugmenter(*make(), num_processes=0, seed=5) as augmenter:
-        batches = [next(augmenter), next(augmenter)]
-    expected = [batches[0]["data"][0], batches[0]["data"][1], batches[1]["data"][0]]
-    for number, image in enumerate(expected):
-        np.testing.assert_array_equal(last_image(preview, number), image[0, 6, :, ::-1][:, ::-1])
+        first = next(augmenter)["data"]
+        second = next(augmenter)["data"]
+    for number, image in enumerate([first[0], first[1], second[0]]):
+        np.testing.assert_array_equal(last_image(preview, number), image[0, 6])
     assert [sample.title for sample in preview.samples] == [
         "epoch 0, step 0, sample 0: a",
         "epoch 0, step 0, sample 1: b",
@@ -76,51 +86,59 @@ def test_samples_are_those_of_a_training_with_this_seed() -> None:
 
 def test_every_stage_is_seen_with_its_params_and_those_that_changed_nothing_are_named() -> None:
     preview = detaug.preview(make, samples=8, seed=5)
-    assert [name for _, name in preview.places] == ["CenterCrop", "GaussianNoise", "Mirror"]
+    assert names_of(preview) == ["CenterCrop", "GaussianNoise", "Mirror"]
     assert preview.unchanging == ["RemoveLabel"]
-    noisy = [
-        step for sample in preview.samples for step in sample.steps if step.name == "GaussianNoise"
-    ]
-    assert 0 < len(noisy) < 8, "it is applied to half of the samples"
-    assert all(step.caption[0].startswith("sigmas=[0.") for step in noisy)
-    assert not any("key" in line for step in noisy for line in step.caption)
-    assert all(sample.before.shape == (1, 20, 18, 16) for sample in preview.samples)
-    assert all(sample.steps[0].view.shape == (1, 12, 12, 12) for sample in preview.samples)
+    num_noisy = 0
+    for sample in preview.samples:
+        assert sample.before.shape == (1, 20, 18, 16)
+        assert sample.steps[0].view.shape == (1, 12, 12, 12)
+        for step in sample.steps:
+            if step.name == "GaussianNoise":
+                num_noisy += 1
+                assert step.caption[0].startswith("sigmas=[0.")
+                assert "key" not in "".join(step.caption)
+    assert 0 < num_noisy < 8, "it is applied to half of the samples"
+
+
+class Within(Loader):
+    """Applies the transforms itself."""
+
+    def __next__(self) -> dict[str, Any]:
+        images = []
+        labels = []
+        for _ in range(2):
+            generator = current().next_sample_generator()
+            sample = PIPELINE(image=self.image, segmentation=self.labels, rng=generator)
+            images.append(sample["image"])
+            labels.append(sample["segmentation"])
+        return {"data": np.stack(images), "target": np.stack(labels)}
+
+
+def make_within() -> tuple[Loader, None]:
+    return Within(*blob()), None
 
 
 def test_transforms_in_a_loader_are_seen_as_well() -> None:
-    class Within(Loader):
-        def __next__(self) -> dict[str, Any]:
-            made = [
-                PIPELINE(
-                    image=self.image,
-                    segmentation=self.labels,
-                    rng=current().next_sample_generator(),
-                )
-                for _ in range(2)
-            ]
-            return {
-                "data": np.stack([each["image"] for each in made]),
-                "target": np.stack([each["segmentation"] for each in made]),
-            }
-
-    preview = detaug.preview(lambda: (Within(*blob()), None), samples=2)
-    assert preview.samples[0].steps[0].name == "CenterCrop"
-    assert preview.samples[0].before.shape == (1, 20, 18, 16)
-    assert preview.samples[0].steps[-1].name == "RemoveLabel", "the last stage is what is delivered"
+    preview = detaug.preview(make_within, samples=2)
+    sample = preview.samples[0]
+    assert sample.steps[0].name == "CenterCrop"
+    assert sample.before.shape == (1, 20, 18, 16)
+    assert sample.steps[-1].name == "RemoveLabel", "the last stage is what is delivered"
 
 
 def test_a_single_transform_is_drawn_on_one_image_at_three_strengths() -> None:
     pytest.importorskip("nilearn")
     preview = detaug.preview(t.GaussianNoise((0.0, 0.5)), seed=5)
-    assert [name for _, name in preview.places] == ["weakest", "median", "strongest"]
+    assert names_of(preview) == ["weakest", "median", "strongest"]
     (sample,) = preview.samples
-    strengths = [
-        float(np.abs(step.view.planes[0].image - sample.before.planes[0].image).mean())
-        for step in sample.steps
-    ]
-    assert 0 < strengths[0] < strengths[1] < strengths[2]
-    assert all(step.caption[0].startswith("sigmas=[") for step in sample.steps)
+    before = sample.before.planes[0].image
+    strengths = []
+    for step in sample.steps:
+        change = np.abs(step.view.planes[0].image - before)
+        strengths.append(change.mean())
+        assert step.caption[0].startswith("sigmas=[")
+    weakest, median, strongest = strengths
+    assert 0 < weakest < median < strongest
     assert preview.summary == "1 sample, 3 strengths"
     with pytest.raises(UnusableError, match="none of 16 draws of RemoveLabel changes"):
         detaug.preview(t.RemoveLabel(7, 0))
@@ -138,13 +156,16 @@ class Doubled:
         return {"data": 2 * data, **rest}
 
 
+def make_doubled() -> tuple[Loader, Doubled]:
+    return Loader(*blob()), Doubled()
+
+
 def test_transform_of_whom_nothing_is_known_has_before_and_after() -> None:
-    preview = detaug.preview(lambda: (Loader(*blob()), Doubled()), samples=2)
-    assert [name for _, name in preview.places] == ["Doubled"]
+    preview = detaug.preview(make_doubled, samples=2)
+    assert names_of(preview) == ["Doubled"]
     for number, sample in enumerate(preview.samples):
-        np.testing.assert_array_equal(
-            last_image(preview, number), 2 * sample.before.planes[0].image
-        )
+        before = sample.before.planes[0].image
+        np.testing.assert_array_equal(last_image(preview, number), 2 * before)
 
 
 def test_four_channels_regions_label_minus_one_and_nan() -> None:
@@ -154,19 +175,29 @@ def test_four_channels_regions_label_minus_one_and_nan() -> None:
     labels[:, :3] = -1
     image[:, 10:14, 10:14] = np.nan
     pipeline = training_transforms(
-        (16,) * 3, (-0.3, 0.3), [[1, 1, 1], [0.5] * 3], (0, 1, 2), False, regions=[(1, 2), (2,)]
+        patch_size=(16, 16, 16),
+        rotation=(-0.3, 0.3),
+        ds_scales=[[1, 1, 1], [0.5, 0.5, 0.5]],
+        mirror_axes=(0, 1, 2),
+        do_dummy_2d=False,
+        regions=[(1, 2), (2,)],
     )
-    preview = detaug.preview(lambda: (Loader(image, labels), pipeline), samples=2, channel=3)
+
+    def make_of_nnunet() -> Any:
+        return Loader(image, labels), pipeline
+
+    preview = detaug.preview(make_of_nnunet, samples=2, channel=3)
     assert -1 in preview.samples[0].before.planes[2].masks
-    assert "ConvertSegmentationToRegions" in [name for _, name in preview.places]
+    assert "ConvertSegmentationToRegions" in names_of(preview)
     assert preview.legend.keys() >= {"label 1", "label -1 (outside)", "NaN or infinite"}
     assert Image.open(io.BytesIO(preview.png)).format == "PNG"
     with pytest.raises(ValueError, match="there is no channel 4: the image has 4, from 0 to 3"):
-        detaug.preview(lambda: (Loader(image, labels), pipeline), channel=4)
+        detaug.preview(make_of_nnunet, channel=4)
 
 
 def test_sheet_is_the_same_bytes_each_time_and_notebooks_show_it() -> None:
-    first, second = (detaug.preview(make, samples=2, seed=5) for _ in range(2))
+    first = detaug.preview(make, samples=2, seed=5)
+    second = detaug.preview(make, samples=2, seed=5)
     assert first.png == second.png == first._repr_png_()
     assert "CenterCrop" in repr(first)
     width, height = Image.open(io.BytesIO(first.png)).size
@@ -174,15 +205,20 @@ def test_sheet_is_the_same_bytes_each_time_and_notebooks_show_it() -> None:
     assert height > 2 * 3 * 200
 
 
-def test_batch_without_an_image_is_described() -> None:
-    class Numbers:
-        def __next__(self) -> dict[str, Any]:
-            return {"data": np.zeros(3), "name": "x"}
+class Numbers:
+    def __next__(self) -> dict[str, Any]:
+        return {"data": np.zeros(3), "name": "x"}
 
+
+def make_without_image() -> tuple[Numbers, None]:
+    return Numbers(), None
+
+
+def test_batch_without_an_image_is_described() -> None:
     with pytest.raises(
         UnusableError, match=r"there is no image in a batch.*\{'data': \(3,\), 'name': 'str'\}"
     ):
-        detaug.preview(lambda: (Numbers(), None))
+        detaug.preview(make_without_image)
 
 
 def test_wrong_arguments_are_refused() -> None:
@@ -194,12 +230,14 @@ def test_wrong_arguments_are_refused() -> None:
 
 
 def test_missing_matplotlib_is_said_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
-    import importlib.util
+    find = importlib.util.find_spec
 
-    found = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "matplotlib" else found(name)
-    )
+    def find_no_matplotlib(name: str) -> Any:
+        if name == "matplotlib":
+            return None
+        return find(name)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_no_matplotlib)
     with pytest.raises(NotInstalled, match=r"pip install 'detaug\[plots\]'"):
         detaug.preview(make)
 
@@ -213,5 +251,5 @@ def test_only_applied_finds_samples_in_which_every_transform_acts() -> None:
         return Loader(image, labels), pipeline
 
     preview = detaug.preview(make, samples=1, seed=5, only_applied=True)
-    assert [name for _, name in preview.places] == ["GaussianNoise", "RemoveLabel"]
+    assert names_of(preview) == ["GaussianNoise", "RemoveLabel"]
     assert [step.changed for step in preview.samples[0].steps] == [True, True]

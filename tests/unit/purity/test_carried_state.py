@@ -309,6 +309,18 @@ class MakesItsGenerator:
         return {"x": x + self.rng["inner"].random(), **others}
 
 
+class ReplacesItsGenerator:
+    """Its generator is another one after every batch, and seeded as the one before it."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(1)
+
+    def __call__(self, x: Any, **others: Any) -> dict[str, Any]:
+        number = self.rng.random()
+        self.rng = np.random.default_rng(2)
+        return {"x": x + number, **others}
+
+
 class IsNotReproducible:
     """For the run-time check to report, which names the cause."""
 
@@ -334,6 +346,7 @@ CORRECT: dict[str, Callable[[], Any]] = {
     "draws": lambda: Chain(Draws(), Draws()),
     "caches": Caches,
     "makes its generator": MakesItsGenerator,
+    "replaces its generator": ReplacesItsGenerator,
     "shuffles its channels": binary_operator,
     "is not reproducible": IsNotReproducible,
     "keeps nothing": lambda: lambda **batch: batch,

@@ -173,3 +173,13 @@ def _drawn_by_mersenne(words: list[int], count: int) -> list[int]:
     python = random.Random()
     python.setstate((3, (*words, 624), None))
     return [python.getrandbits(32) % 2**24 for _ in range(count)]
+
+
+@pytest.mark.parametrize("kind", NUMPY_KINDS)
+def test_a_random_state_forgets_its_second_normal(kind: Any) -> None:
+    state = np.random.RandomState(kind(7))
+    state.standard_normal()
+    assert state.get_state(legacy=False)["has_gauss"] == 1
+    seed_random_state(state, sequence(5))
+    after = state.get_state(legacy=False)
+    assert (after["has_gauss"], after["gauss"]) == (0, 0.0)

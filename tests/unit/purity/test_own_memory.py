@@ -26,6 +26,13 @@ def test_arrays_and_tensors_are_copied(x):
     assert not TENSOR.any()
 
 
+def test_a_copied_array_keeps_the_order_of_its_memory():
+    array = np.asfortranarray(np.arange(12.0).reshape(3, 4))
+    copied = copy_arrays({"x": array})["x"]
+    assert copied.flags.f_contiguous
+    assert np.array_equal(copied, array)
+
+
 def test_containers_in_others_are_looked_into():
     item = copy_arrays({"x": NESTED["inner"], "y": (NESTED["inner"][0], 3)})
     assert item["x"][0] is item["y"][0]  # an array at two places stays one

@@ -189,6 +189,36 @@ def test_modules_keep_tied_weights_and_what_needs_no_gradient():
     assert int(copy[2].num_batches_tracked) == 1
 
 
+class Kind(np.ndarray):
+    """Arrays of another class, views of which are copied without it."""
+
+
+def test_of_a_large_view_its_owner_is_stored_once():
+    owner = np.arange(50_000.0)
+    template = Snapshot({"low": owner[:30_000], "high": owner[20_000:]})
+    assert len(template._pickled) < 2_000
+    assert [array.nbytes for array in template._bulk.arrays] == [owner.nbytes]
+    copy = template.copy()[0]
+    copy["low"][25_000] = -1
+    assert copy["high"][5_000] == -1
+    assert owner[25_000] == 25_000
+
+
+@pytest.mark.parametrize("writeable", [True, False])
+def test_of_a_large_view_of_another_class_the_part_alone_is_stored(writeable):
+    owner = Kind((50_000,))
+    owner[...] = np.arange(50_000)
+    part = np.ndarray((20_000,), owner.dtype, owner, 80_000)
+    part.flags.writeable = writeable
+    assert type(part.base) is Kind
+    template = Snapshot({"part": part})
+    assert len(template._pickled) < 2_000
+    assert [array.nbytes for array in template._bulk.arrays] == [part.nbytes]
+    copy = template.copy()[0]["part"]
+    owner[10_000] = -1
+    assert copy[0] == 10_000, "what its owner's user writes does not reach the copy"
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, [("a", "u1"), ("b", "f8")]])
 def test_large_arrays_are_each_copys_own(dtype, order):
@@ -233,19 +263,65 @@ def test_generators_are_parts_and_have_paths():
     assert copy.deep[0]["python"] in parts
 
 
-def test_a_generator_elsewhere_moves_no_other_one():
-    def drawn(**attributes):
-        original = types.SimpleNamespace(**attributes)
-        template = Snapshot(original, roots={"transform": original})
-        copy = SnapshotCopy(template, template.copy())
-        copy.reseed(np.random.SeedSequence((1, 2, 3, 4), spawn_key=(5,)))
-        return copy.value.mine.random()
+CHILD = np.random.SeedSequence((1, 2, 3, 4), spawn_key=(5,))
 
-    alone = drawn(mine=np.random.default_rng(1))
-    beside = drawn(
-        first=np.random.default_rng(2), mine=np.random.default_rng(), other=[random.Random()]
+
+def copy_with(**attributes):
+    original = types.SimpleNamespace(**attributes)
+    snapshot = Snapshot(original, roots={"transform": original})
+    return SnapshotCopy(snapshot, snapshot.copy())
+
+
+def reseeded(**attributes):
+    """Return a copy of an object with these attributes whose generators have just been seeded."""
+    copy = copy_with(**attributes)
+    copy.reseed(CHILD)
+    return copy.value
+
+
+def test_a_generator_elsewhere_moves_no_other_one():
+    alone = reseeded(mine=np.random.default_rng(1))
+    beside = reseeded(
+        first=np.random.default_rng(2),
+        mine=np.random.default_rng(),
+        other=[random.Random()],
     )
-    assert alone == beside
+    assert alone.mine.random() == beside.mine.random()
+
+
+@pytest.mark.parametrize("kind", [np.random.Generator, np.random.RandomState])
+def test_a_bit_generator_is_seeded_with_the_generator_around_it_alone(kind):
+    expected = reseeded(generator=kind(np.random.PCG64(1))).generator.bytes(8)
+    bits = np.random.PCG64(1)
+    bits_last = reseeded(generator=kind(bits), its_bits=bits)
+    assert bits_last.generator._bit_generator is bits_last.its_bits
+    assert bits_last.generator.bytes(8) == expected
+    bits_first = reseeded(its_bits=bits, generator=kind(bits))
+    assert bits_first.generator.bytes(8) == expected
+
+
+def test_a_bit_generator_of_its_own_is_seeded():
+    one = reseeded(bits=np.random.PCG64(1))
+    other = reseeded(bits=np.random.PCG64(2))
+    assert one.bits.random_raw() == other.bits.random_raw()
+
+
+def test_a_generator_in_the_place_of_another_is_seeded_as_that_one():
+    expected = reseeded(gone=np.random.default_rng(1), mine=np.random.default_rng(1)).mine.random()
+    copy = copy_with(gone=np.random.default_rng(1), mine=np.random.default_rng(1))
+    del copy.value.gone
+    copy.value.mine = np.random.default_rng(2)
+    copy.find_generators_again("transform", copy.value)
+    copy.reseed(CHILD)
+    assert copy.value.mine.random() == expected
+
+
+def test_a_generator_of_another_kind_in_the_place_of_one_is_left_alone():
+    copy = copy_with(mine=np.random.default_rng(1))
+    copy.value.mine = random.Random(3)
+    copy.find_generators_again("transform", copy.value)
+    copy.reseed(CHILD)
+    assert copy.value.mine.random() == random.Random(3).random()
 
 
 TWO = ONE = NINE = np.random.default_rng(1)

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch.utils.data import BatchSampler, SequentialSampler
 
+from detaug import fingerprint
 from detaug.pipeline.sources.orders import LARGE, Order, Sampled, Shuffled
+from detaug.training import rng_state
 
 ENTROPY = (1, 2, 3, 4)
 PUBLISHED_LARGE = [656566, 504146, 800810]
@@ -40,13 +42,11 @@ class Own:
 
     def __iter__(self) -> Iterator[Any]:
         self.begun += 1
-        yield from (
-            self.epoch,
-            self.begun,
-            random.randrange(999),
-            np.random.randint(999),
-            torch.randint(999, ()),
-        )
+        yield self.epoch
+        yield self.begun
+        yield random.randrange(999)
+        yield np.random.randint(999)
+        yield torch.randint(999, ())
         yield self.numbers.integers(999)
         yield self.python.randrange(999)
         yield torch.randint(999, (), generator=self.torch)
@@ -69,22 +69,26 @@ def test_a_computed_permutation_has_every_item_once_wherever_it_is_cut(
 ) -> None:
     order = Shuffled(length, large=0)
     cut = min(cut, length)
-    parts = order.entries(ENTROPY, epoch, 0, cut) + order.entries(ENTROPY, epoch, cut, length)
-    assert parts == of(order, epoch)
-    assert sorted(parts) == list(range(length))
+    first = order.entries(ENTROPY, epoch, 0, cut)
+    second = order.entries(ENTROPY, epoch, cut, length)
+    whole = of(order, epoch)
+    assert first + second == whole
+    assert sorted(whole) == list(range(length))
 
 
 @pytest.mark.parametrize("length", [40, 256])
 def test_a_computed_permutation_puts_every_item_everywhere_equally_often(length: int) -> None:
-    order, epochs = Shuffled(length, large=0), 3000
-    drawn = np.array([of(order, epoch) for epoch in range(epochs)])
+    order = Shuffled(length, large=0)
+    drawn = np.array([of(order, epoch) for epoch in range(3000)])
     for place in (0, 1, length // 2, length - 1):
-        assert chisquare(np.bincount(drawn[:, place], minlength=length)).pvalue > 1e-4
-    after = (drawn[:, 1:] - drawn[:, :-1]) % length  # of neighbours, all differences but 0
-    counts = np.bincount(after[:, :: length // 10].ravel(), minlength=length)
-    assert counts[0] == 0
-    # Of two different items of n, a difference of d mod n is as probable as any other.
-    assert chisquare(counts[1:]).pvalue > 1e-4
+        counts = np.bincount(drawn[:, place], minlength=length)
+        assert chisquare(counts).pvalue > 1e-4
+    # Of two neighbours of n items, all differences mod n but 0 are equally probable.
+    differences = np.diff(drawn, axis=1) % length
+    some = differences[:, :: length // 10].ravel()
+    none, *counts_of_others = np.bincount(some, minlength=length)
+    assert none == 0
+    assert chisquare(counts_of_others).pvalue > 1e-4
 
 
 def test_a_computed_permutation_is_the_published_one() -> None:
@@ -106,42 +110,63 @@ def test_ten_million_items_cost_nothing_before_the_first() -> None:
 def test_a_sampler_starts_every_epoch_as_it_was_handed_in() -> None:
     sampler = Own()
     order = Sampled(sampler, "sampler")
-    jumped = {epoch: of(order, epoch) for epoch in (7, 0, 3)}
-    sampler.begun = 100  # what the user does later changes nothing
+    seventh = of(order, 7)
+    # What the user does later changes nothing.
+    sampler.begun = 100
     torch.manual_seed(0)
-    alone = {epoch: of(Sampled(Own(), "sampler"), epoch) for epoch in (0, 3, 7)}
-    assert jumped == alone
-    assert [jumped[epoch][:2] for epoch in (0, 3, 7)] == [[0, 1], [3, 1], [7, 1]]
-    assert all(jumped[0][i] != jumped[3][i] for i in range(2, 9))
-    assert len(set(jumped[0][2:])) == 7, "the generators are seeded alike"
+    for epoch in (0, 3, 7):
+        assert of(order, epoch) == of(Sampled(Own(), "sampler"), epoch)
+    assert of(order, 7) == seventh
+    epoch, begun, *draws = of(order, 3)
+    assert (epoch, begun) == (3, 1)
+    assert len(set(draws)) == 7, "the generators are seeded alike"
+    for draw, draw_of_another_epoch in zip(draws, seventh[2:], strict=True):
+        assert draw != draw_of_another_epoch
+
+
+class Alike:
+    """A sampler with two generators of one kind and seed."""
+
+    def __init__(self) -> None:
+        self.first = np.random.default_rng(4)
+        self.second = np.random.default_rng(4)
+
+    def __len__(self) -> int:
+        return 2
+
+    def __iter__(self) -> Iterator[Any]:
+        yield self.first.integers(999_999)
+        yield self.second.integers(999_999)
+
+
+def test_each_generator_of_a_sampler_is_seeded_in_its_own_way() -> None:
+    first, second = of(Sampled(Alike(), "sampler"))
+    assert first != second
 
 
 def test_drawing_an_order_leaves_the_programs_random_numbers_alone() -> None:
-    states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # type: ignore[index]
+    before = fingerprint(rng_state())
     of(Sampled(Own(), "sampler"))
-    assert states == (
-        random.getstate(),
-        np.random.get_state()[1].tolist(),
-        torch.get_rng_state().tolist(),
-    )  # type: ignore[index]
+    assert fingerprint(rng_state()) == before
 
 
 def test_a_batch_sampler_gives_lists() -> None:
-    order = Sampled(
-        BatchSampler(SequentialSampler(range(5)), 2, False), "batch_sampler", gives_batches=True
-    )
+    sampler = BatchSampler(SequentialSampler(range(5)), 2, False)
+    order = Sampled(sampler, "batch_sampler", gives_batches=True)
     assert of(order) == [[0, 1], [2, 3], [4]]
 
 
 def test_a_batch_without_samples_is_refused() -> None:
+    order = Sampled([[1], []], "batch_sampler", gives_batches=True)
     with pytest.raises(
         ValueError, match=r"the batch_sampler \(list\) gave a batch without samples"
     ):
-        of(Sampled([[1], []], "batch_sampler", gives_batches=True))
+        of(order)
 
 
 def test_another_number_of_entries_than_a_samplers_length_is_refused() -> None:
+    order = Sampled(Short([1, 2, 3]), "sampler")
     with pytest.raises(
         ValueError, match=r"the sampler \(Short\) gave 3 entries in epoch 2, but its length is 5"
     ):
-        of(Sampled(Short([1, 2, 3]), "sampler"), 2)
+        of(order, 2)

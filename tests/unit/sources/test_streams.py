@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from types import SimpleNamespace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from detaug.pipeline import streams
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
+from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.sources import resolve_source
 from detaug.pipeline.streams import StreamCursor, StreamEnded
 from detaug.seeding.current import Current, SeedBranch
@@ -23,17 +25,22 @@ class Passes:
     """Passes of some lengths, then of the last one for ever; raises at some places and goes on."""
 
     def __init__(self, *lengths: int, bad: tuple[int, ...] = ()) -> None:
-        self.lengths, self.bad, self.passes, self.place = list(lengths), bad, 0, 0
+        self.lengths = lengths
+        self.bad = bad
+        self.passes = 0
+        self.place = 0
 
     def __next__(self) -> tuple[int, int]:
         length = self.lengths[min(self.passes, len(self.lengths) - 1)]
-        if self.place == length:
-            self.passes, self.place = self.passes + 1, 0
+        place = self.place
+        if place == length:
+            self.passes += 1
+            self.place = 0
             raise StopIteration
         self.place += 1
-        if self.place - 1 in self.bad:
-            raise ValueError(f"item {self.place - 1}")
-        return self.passes, self.place - 1
+        if place in self.bad:
+            raise ValueError(f"item {place}")
+        return self.passes, place
 
 
 class Walker:
@@ -62,17 +69,18 @@ def copy_of(
     stream: int = 0,
     num_streams: int = 1,
     log: Any = print,
+    state: LoaderState | None = None,
 ) -> StreamCursor:
     source = resolve_source(loader, None, limit)
     branch = SeedBranch(SeedTree(0), num_streams)
-    return StreamCursor(PipelineSnapshot(source, None), Current(branch, epoch, stream), branch, log)
+    batch = Current(branch, epoch, stream)
+    return StreamCursor(PipelineSnapshot(source, None), batch, branch, log, state)
 
 
 def give(copy: StreamCursor, epoch: int, turn: int, stream: int = 0, num_streams: int = 1) -> Any:
     copy.step_forward_to(epoch, turn)
-    return copy.take(
-        Current(SeedBranch(SeedTree(0), num_streams), epoch, turn * num_streams + stream)
-    )
+    branch = SeedBranch(SeedTree(0), num_streams)
+    return copy.take(Current(branch, epoch, turn * num_streams + stream))
 
 
 def outcome(copy: StreamCursor, *where: int) -> Any:
@@ -105,27 +113,44 @@ def epochs_of(
     return epochs
 
 
-@pytest.mark.parametrize(
-    ("make_loader", "limit"),
-    [
-        (Walker, 5),
-        (lambda: Passes(7), None),
-        (lambda: Passes(7), 7),
-        (lambda: Passes(7), 3),
-        (lambda: Passes(6), 3),
-        (lambda: Passes(4, 0, 5), 10),
-        (lambda: Passes(5, bad=(1, 4)), None),
-        (lambda: Passes(5, bad=(1, 4)), 5),
-        (lambda: Passes(5, bad=(1, 4)), 2),
-        (lambda: Passes(0), 4),
-        (DeadAfterAnError, None),
-        (DeadAfterAnError, 3),
-        (DeadAfterAnError, 4),
-        (lambda: list(range(8)), 3),
-        (lambda: lambda: itertools.chain(range(8)), 3),
-        (lambda: lambda: (place for place in range(8)), 3),
-    ],
-)
+def eight() -> list[int]:
+    return list(range(8))
+
+
+def function_of_an_iterator() -> Any:
+    return partial(itertools.chain, range(8))
+
+
+def count_to_eight() -> Iterator[int]:
+    yield from range(8)
+
+
+def generator_function() -> Any:
+    return count_to_eight
+
+
+#: A loader, and the batches of an epoch.
+LOADERS: list[tuple[Any, int | None]] = [
+    (Walker, 5),
+    (partial(Passes, 7), None),
+    (partial(Passes, 7), 7),
+    (partial(Passes, 7), 3),
+    (partial(Passes, 6), 3),
+    (partial(Passes, 4, 0, 5), 10),
+    (partial(Passes, 5, bad=(1, 4)), None),
+    (partial(Passes, 5, bad=(1, 4)), 5),
+    (partial(Passes, 5, bad=(1, 4)), 2),
+    (partial(Passes, 0), 4),
+    (DeadAfterAnError, None),
+    (DeadAfterAnError, 3),
+    (DeadAfterAnError, 4),
+    (eight, 3),
+    (function_of_an_iterator, 3),
+    (generator_function, 3),
+]
+
+
+@pytest.mark.parametrize(("make_loader", "limit"), LOADERS)
 def test_any_batch_is_the_same_from_a_fresh_copy(make_loader: Any, limit: int | None) -> None:
     for epoch, batches in enumerate(epochs_of(make_loader, limit, 5)):
         for turn, expected in enumerate(batches):
@@ -133,40 +158,66 @@ def test_any_batch_is_the_same_from_a_fresh_copy(make_loader: Any, limit: int | 
             assert outcome(fresh, epoch, turn) == expected
 
 
-def passes(number: int, *places: int) -> list[tuple[int, int]]:
+def passes(number: int, *places: int) -> list[Any]:
     return [(number, place) for place in places]
 
 
-@pytest.mark.parametrize(
-    ("make_loader", "limit", "epochs"),
-    [
-        (
-            Walker,
-            5,
-            [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13, 14]],
-        ),  # what says nothing goes on
-        (
-            lambda: Passes(3),
-            None,
-            [passes(0, 0, 1, 2), passes(1, 0, 1, 2)],
-        ),  # the end of a pass is the epoch's
-        (lambda: Passes(3), 4, [passes(0, 0, 1, 2), passes(1, 0, 1, 2)]),
-        (lambda: Passes(3), 2, [passes(0, 0, 1), passes(0, 2), passes(1, 0, 1), passes(1, 2)]),
-        (
-            lambda: Passes(4),
-            4,
-            [passes(0, 0, 1, 2, 3), passes(1, 0, 1, 2, 3)],
-        ),  # and leaves no empty one behind
-        (lambda: Passes(4), 2, [passes(0, 0, 1), passes(0, 2, 3), passes(1, 0, 1)]),
-        (lambda: list(range(8)), 3, [[0, 1, 2], [0, 1, 2]]),  # what is known to end begins anew
-        (
-            lambda: Passes(3, bad=(1,)),
-            None,
-            [[(0, 0), "item 1", (0, 2)], [(1, 0), "item 1", (1, 2)]],
-        ),  # an error is a turn
-        (DeadAfterAnError, None, [[0, 1, 2, "item 3"], [0, 1, 2, "item 3"]]),
-    ],
-)
+#: A loader, the batches of an epoch -> the first epochs.
+EPOCHS: list[tuple[Any, int | None, list[list[Any]]]] = [
+    # A loader whose length nobody knows goes on.
+    (
+        Walker,
+        5,
+        [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13, 14]],
+    ),
+    # The end of a pass is the epoch's.
+    (
+        partial(Passes, 3),
+        None,
+        [passes(0, 0, 1, 2), passes(1, 0, 1, 2)],
+    ),
+    (
+        partial(Passes, 3),
+        4,
+        [passes(0, 0, 1, 2), passes(1, 0, 1, 2)],
+    ),
+    (
+        partial(Passes, 3),
+        2,
+        [passes(0, 0, 1), passes(0, 2), passes(1, 0, 1), passes(1, 2)],
+    ),
+    # A pass as long as the epoch leaves no empty one behind.
+    (
+        partial(Passes, 4),
+        4,
+        [passes(0, 0, 1, 2, 3), passes(1, 0, 1, 2, 3)],
+    ),
+    (
+        partial(Passes, 4),
+        2,
+        [passes(0, 0, 1), passes(0, 2, 3), passes(1, 0, 1)],
+    ),
+    # A loader that is known to end begins anew.
+    (
+        eight,
+        3,
+        [[0, 1, 2], [0, 1, 2]],
+    ),
+    # An error is a turn.
+    (
+        partial(Passes, 3, bad=(1,)),
+        None,
+        [[(0, 0), "item 1", (0, 2)], [(1, 0), "item 1", (1, 2)]],
+    ),
+    (
+        DeadAfterAnError,
+        None,
+        [[0, 1, 2, "item 3"], [0, 1, 2, "item 3"]],
+    ),
+]
+
+
+@pytest.mark.parametrize(("make_loader", "limit", "epochs"), EPOCHS)
 def test_epochs_of_a_stream_are(
     make_loader: Any, limit: int | None, epochs: list[list[Any]]
 ) -> None:
@@ -196,15 +247,52 @@ def test_a_pass_without_an_end_is_not_walked_through_for_ever(
         give(copy_of(Walker(), None, epoch=1), 1, 0)
 
 
+class Clock:
+    """A second passes whenever it is read."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        self.seconds += 1
+        return self.seconds
+
+
 def test_stepping_forward_is_told_after_twice_as_long_each_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seconds, said = itertools.count(), list[str]()
-    monkeypatch.setattr(streams, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
-    copy_of(Walker(), None, log=said.append).step_forward_to(0, 50)
-    assert [text.partition("now at epoch 0, turn ")[2].partition(")")[0] for text in said] == [
-        "6",
-        "11",
-        "21",
-        "41",
-    ]
+    messages: list[str] = []
+    monkeypatch.setattr(streams, "time", Clock())
+    copy_of(Walker(), None, log=messages.append).step_forward_to(0, 50)
+    assert len(messages) == 4
+    for message, turn in zip(messages, (6, 11, 21, 41), strict=True):
+        assert f"now at epoch 0, turn {turn})" in message
+
+
+class Drawing:
+    """Draws from a generator of its own, which is another object after a state was loaded."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.rng = np.random.default_rng(1)
+
+    def __next__(self) -> tuple[int, float]:
+        self.count += 1
+        return self.count, self.rng.random()
+
+    def state_dict(self) -> dict[str, int]:
+        return {"count": self.count}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.count = state["count"]
+        self.rng = np.random.default_rng(2)
+
+
+def test_a_generator_that_a_loaded_state_has_replaced_is_seeded() -> None:
+    whole = copy_of(Drawing(), None)
+    expected = [give(whole, 0, turn) for turn in range(5)]
+    begun = copy_of(Drawing(), None)
+    give(begun, 0, 2)
+    resumed = copy_of(Drawing(), None, state=begun.take_state())
+    assert give(resumed, 0, 3) == expected[3]
+    assert give(resumed, 0, 4) == expected[4]

@@ -33,6 +33,17 @@ class Counting(nn.Module):
         return x * len(self.log)
 
 
+class Overwriting(nn.Module):
+    """Writes into its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(1, 2, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x.mul_(2))
+
+
 class _NoisyGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -50,9 +61,16 @@ class NoisyBackward(nn.Module):
 
 def network(*added: nn.Module) -> nn.Sequential:
     torch.manual_seed(1)
-    return nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5), *added, nn.Conv2d(4, 2, 1)
-    )
+    layers = [nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5)]
+    return nn.Sequential(*layers, *added, nn.Conv2d(4, 2, 1))
+
+
+def total(output: torch.Tensor, target: Any) -> torch.Tensor:
+    return output.sum()
+
+
+def of_chance(output: torch.Tensor, target: Any) -> torch.Tensor:
+    return output.sum() * random.SystemRandom().random()
 
 
 BATCH = torch.ones(2, 1, 6, 6), np.zeros((2, 4, 4), dtype=np.int64)
@@ -69,13 +87,33 @@ def test_dropout_and_what_counts_its_calls_are_the_same_in_every_run(
     )
 
 
+def test_a_model_that_writes_into_its_input_gets_the_same_one_every_time() -> None:
+    images, labels = BATCH
+    batch = images.clone(), labels
+    report = audit(Overwriting(), nn.CrossEntropyLoss(), batch)
+    assert report.deterministic, str(report)
+    assert torch.equal(batch[0], images)
+
+
 @pytest.mark.parametrize(
     ("added", "loss", "where"),
     [
-        ([Noise()], nn.CrossEntropyLoss(), ["output of 3 (Noise)"]),
-        ([], lambda output, _: (output * random.SystemRandom().random()).sum(), ["the loss"]),
-        # in the order of the backward pass: the layers behind the noisy one are right
-        ([NoisyBackward()], nn.CrossEntropyLoss(), ["gradient of 1.weight", "gradient of 1.bias"]),
+        (
+            [Noise()],
+            nn.CrossEntropyLoss(),
+            ["output of 3 (Noise)"],
+        ),
+        (
+            [],
+            of_chance,
+            ["the loss"],
+        ),
+        # In the order of the backward pass: the layers behind the noisy one are right.
+        (
+            [NoisyBackward()],
+            nn.CrossEntropyLoss(),
+            ["gradient of 1.weight", "gradient of 1.bias"],
+        ),
     ],
 )
 def test_the_first_output_loss_or_gradient_that_differs_is_named(
@@ -90,27 +128,24 @@ def test_the_first_output_loss_or_gradient_that_differs_is_named(
 def test_operations_that_pytorch_alerts_on_are_named_with_what_to_use_instead() -> None:
     model = nn.Sequential(nn.Conv3d(1, 2, 3), nn.AvgPool3d(2))
     batch = torch.ones(1, 1, 6, 6, 6), torch.zeros(1, 2, 2, 2)
-    report = audit(model, lambda output, _: output.sum(), batch, "cuda")
-    assert any(
-        "avg_pool3d" in name and "make_deterministic" in text
-        for name, text in report.operations.items()
-    )
-    assert (
-        audit(make_deterministic(model), lambda output, _: output.sum(), batch, "cuda").operations
-        == {}
-    )
+    report = audit(model, total, batch, "cuda")
+    (advice,) = [text for name, text in report.operations.items() if "avg_pool3d" in name]
+    assert "make_deterministic" in advice
+    assert audit(make_deterministic(model), total, batch, "cuda").operations == {}
+
+
+class Putting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        indices = torch.tensor([0, 0])
+        return torch.zeros(3).put_(indices, self.weight[:2]) + x
 
 
 def test_an_operation_that_alerts_on_a_cpu_is_named() -> None:
-    class Putting(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(3))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.zeros(3).put_(torch.tensor([0, 0]), self.weight[:2]) + x
-
-    report = audit(Putting(), lambda output, _: output.sum(), (torch.ones(3), 0))
+    report = audit(Putting(), total, (torch.ones(3), 0))
     assert list(report.operations) == ["put_"]
     assert "raises in deterministic mode: put_: " in str(report)
 
@@ -118,14 +153,17 @@ def test_an_operation_that_alerts_on_a_cpu_is_named() -> None:
 def test_model_gradients_and_switches_are_left_as_they_are() -> None:
     model = network(Counting())
     model(BATCH[0]).sum().backward()
-    weights, gradients = fingerprint(model.state_dict()), [each.grad for each in model.parameters()]
+    weights = fingerprint(model.state_dict())
+    gradients = [parameter.grad for parameter in model.parameters()]
     with deterministic_mode(False):
         audit(model, nn.CrossEntropyLoss(), BATCH)
         assert not torch.are_deterministic_algorithms_enabled()
     assert fingerprint(model.state_dict()) == weights
-    assert all(each.grad is was for each, was in zip(model.parameters(), gradients, strict=True))
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        assert parameter.grad is gradient
     assert model[3].log == [0]
-    assert not any(each._forward_hooks for each in model.modules())
+    for module in model.modules():
+        assert not module._forward_hooks
 
 
 @pytest.mark.parametrize(

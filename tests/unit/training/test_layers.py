@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,61 +26,76 @@ needs_cuda = pytest.mark.skipif(
 )
 
 Function = Callable[[torch.Tensor], torch.Tensor]
+Shape = tuple[int, ...]
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def noise(shape: Shape, dtype: torch.dtype = torch.float64, seed: int = 5) -> torch.Tensor:
+    return torch.randn(shape, generator=seeded(seed), dtype=torch.float64).to(dtype)
 
 
 def value_and_gradient(
     function: Function, tensor: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The value, and the gradient of the value's product with fixed random numbers."""
+    """Return the value, and the gradient of the value's product with fixed random numbers."""
     leaf = tensor.detach().clone(memory_format=torch.preserve_format).requires_grad_()
     value = function(leaf)
-    cotangent = torch.randn(
-        value.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64
-    )
+    cotangent = noise(value.shape, seed=7)
     (gradient,) = torch.autograd.grad(value, leaf, cotangent.to(value.device, value.dtype))
     return value.detach(), gradient
 
 
-def assert_same_as(
-    original: Function, ours: Function, tensor: torch.Tensor, rtol: float = 1e-10
-) -> None:
-    """Value and gradient are the original's, in float64 to within rounding."""
-    expected, got = value_and_gradient(original, tensor), value_and_gradient(ours, tensor)
-    for wanted, found in zip(expected, got, strict=True):
-        torch.testing.assert_close(found, wanted, rtol=rtol, atol=rtol, equal_nan=True)
+def assert_same_as(original: Function, replacement: Function, tensor: torch.Tensor) -> None:
+    """Check that value and gradient are the original's, in float64 to within rounding."""
+    expected = value_and_gradient(original, tensor)
+    actual = value_and_gradient(replacement, tensor)
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10, equal_nan=True)
+
+
+def assert_pytorchs(name: str, tensor: torch.Tensor, *arguments: Any, **keywords: Any) -> None:
+    """Check that detaug's function of that name gives PyTorch's value and gradient."""
+
+    def original(x: torch.Tensor) -> torch.Tensor:
+        return getattr(functional, name)(x, *arguments, **keywords)
+
+    def replacement(x: torch.Tensor) -> torch.Tensor:
+        return getattr(ours, name)(x, *arguments, **keywords)
+
+    assert_same_as(original, replacement, tensor)
+
+
+def assert_equal_bytes(first: tuple[torch.Tensor, ...], second: tuple[torch.Tensor, ...]) -> None:
+    for expected, actual in zip(first, second, strict=True):
+        assert torch.equal(expected, actual)
 
 
 def assert_same_bytes_on_cuda(function: Function, tensor: torch.Tensor) -> None:
-    """Ten times the same bytes without deterministic mode, and no error and the same bytes within
-    it.
-    """
+    """Check ten times without deterministic mode, and once within it, where nothing raises."""
     tensor = tensor.cuda()
     first = value_and_gradient(function, tensor)
     for _ in range(10):
-        for wanted, found in zip(first, value_and_gradient(function, tensor), strict=True):
-            assert torch.equal(wanted, found)
+        assert_equal_bytes(first, value_and_gradient(function, tensor))
     with deterministic_mode():
         within = value_and_gradient(function, tensor)
-    for wanted, found in zip(first, within, strict=True):
-        assert torch.equal(wanted, found)
-
-
-def noise(shape: tuple[int, ...], dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(
-        dtype
-    )
+    assert_equal_bytes(first, within)
 
 
 # --- losses
 
 
 def logits_and_target(
-    shape: tuple[int, ...], classes: int, ignored: float = 0.0
+    shape: Shape, classes: int, ignored: float = 0.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    random = torch.Generator().manual_seed(len(shape) + classes)
-    logits = torch.randn((*shape[:1], classes, *shape[1:]), dtype=torch.float64, generator=random)
+    random = seeded(len(shape) + classes)
+    batch = shape[:1]
+    space = shape[1:]
+    logits = torch.randn((*batch, classes, *space), dtype=torch.float64, generator=random)
     target = torch.randint(0, classes, shape, generator=random)
-    return logits, torch.where(torch.rand(shape, generator=random) < ignored, 255, target)
+    is_ignored = torch.rand(shape, generator=random) < ignored
+    return logits, torch.where(is_ignored, 255, target)
 
 
 @settings(max_examples=30, deadline=None)
@@ -92,7 +108,7 @@ def logits_and_target(
     reduction=st.sampled_from(["mean", "sum", "none"]),
 )
 def test_cross_entropy_equals_pytorchs(
-    shape: tuple[int, ...],
+    shape: Shape,
     classes: int,
     weighted: bool,
     ignored: float,
@@ -100,33 +116,39 @@ def test_cross_entropy_equals_pytorchs(
     reduction: str,
 ) -> None:
     logits, target = logits_and_target(shape, classes, ignored)
-    weight = torch.linspace(0.2, 1, classes, dtype=torch.float64) if weighted else None
+    weight = None
+    if weighted:
+        weight = torch.linspace(0.2, 1, classes, dtype=torch.float64)
     if weighted and smoothing and target.ndim == 0 and target == 255:
         return  # PyTorch itself refuses this one
-    keywords: dict[str, Any] = {"weight": weight, "ignore_index": 255, "reduction": reduction}
-    keywords["label_smoothing"] = smoothing
-    assert_same_as(
-        lambda x: functional.cross_entropy(x, target, **keywords),
-        lambda x: ours.cross_entropy(x, target, **keywords),
+    assert_pytorchs(
+        "cross_entropy",
         logits,
+        target,
+        weight=weight,
+        ignore_index=255,
+        reduction=reduction,
+        label_smoothing=smoothing,
     )
 
 
-def test_class_probabilities_are_targets_too() -> None:
-    logits = torch.randn(2, 3, 4, 5, dtype=torch.float64)
-    target = torch.softmax(torch.randn_like(logits), 1)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_class_probabilities_are_targets_too(reduction: str) -> None:
+    logits = noise((2, 3, 4, 5))
+    target = torch.softmax(noise((2, 3, 4, 5), seed=6), 1)
     weight = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
-    for reduction in ("mean", "sum", "none"):
-        keywords = {"weight": weight, "reduction": reduction, "label_smoothing": 0.1}
-        assert_same_as(
-            lambda x, k=keywords: functional.cross_entropy(x, target, **k),
-            lambda x, k=keywords: ours.cross_entropy(x, target, **k),
-            logits,
-        )
+    assert_pytorchs(
+        "cross_entropy",
+        logits,
+        target,
+        weight=weight,
+        reduction=reduction,
+        label_smoothing=0.1,
+    )
 
 
 def test_a_mean_over_ignored_voxels_only_is_nan_and_their_gradient_zero() -> None:
-    logits = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
+    logits = noise((2, 3, 4)).requires_grad_()
     target = torch.full((2, 4), -100)
     loss = ours.cross_entropy(logits, target)
     assert torch.isnan(loss)
@@ -137,12 +159,7 @@ def test_a_mean_over_ignored_voxels_only_is_nan_and_their_gradient_zero() -> Non
 def test_an_impossible_class_costs_an_ignored_voxel_nothing() -> None:
     logits = torch.zeros(1, 2, 3, dtype=torch.float64)
     logits[0, 0] = -torch.inf
-    target = torch.tensor([[1, -100, 1]])
-    assert_same_as(
-        lambda x: functional.cross_entropy(x, target),
-        lambda x: ours.cross_entropy(x, target),
-        logits,
-    )
+    assert_pytorchs("cross_entropy", logits, torch.tensor([[1, -100, 1]]))
 
 
 def test_with_deprecated_arguments_the_loss_is_pytorchs_own() -> None:
@@ -154,97 +171,118 @@ def test_with_deprecated_arguments_the_loss_is_pytorchs_own() -> None:
 
 def test_a_half_precision_mean_over_many_voxels_does_not_overflow() -> None:
     logits = torch.zeros(1, 2, 400, 400, dtype=torch.float16)
-    loss = ours.cross_entropy(logits, torch.zeros(1, 400, 400, dtype=torch.int64))
+    target = torch.zeros(1, 400, 400, dtype=torch.int64)
+    loss = ours.cross_entropy(logits, target)
     assert loss.dtype == torch.float16
     assert loss.item() == pytest.approx(0.693, abs=2e-3)
+
+
+class Record(torch.utils._python_dispatch.TorchDispatchMode):
+    """The operations that ran, with their arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[tuple[str, Any]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.called.append((func._schema.name, args))
+        return func(*args, **(kwargs or {}))
+
+    def reductions(self) -> set[int]:
+        """Return the reductions with which the loss and its gradient were computed."""
+        position = {"aten::nll_loss2d_forward": 3, "aten::nll_loss2d_backward": 4}
+        return {args[position[name]] for name, args in self.called if name in position}
+
+
+#: Parts of the names of operations that add atomically on CUDA.
+ATOMIC = ("scatter_add", "index_add", "index_put")
 
 
 def test_the_operation_that_varies_is_called_without_its_reduction_only() -> None:
     """PyTorch's reductions add atomically on CUDA; ``Reduction.NONE`` (0) does not, and PyTorch
     does not alert on it.
     """
-    called = []
-
-    class Record(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            called.append((func._schema.name, args))
-            return func(*args, **(kwargs or {}))
-
-    def reductions() -> set[int]:
-        where = {"aten::nll_loss2d_forward": 3, "aten::nll_loss2d_backward": 4}
-        return {args[where[name]] for name, args in called if name in where}
-
     logits, target = logits_and_target((2, 4, 4), 3)
-    with Record():
-        ours.cross_entropy(logits.requires_grad_(), target, label_smoothing=0.1).backward()
-    assert reductions() == {0}
-    assert not [
-        name
-        for name, _ in called
-        if "scatter_add" in name or "index_add" in name or "index_put" in name
-    ]
-    called.clear()
-    with Record():
+    logits.requires_grad_()
+    with Record() as record:
+        ours.cross_entropy(logits, target, label_smoothing=0.1).backward()
+    assert record.reductions() == {0}
+    for name, _ in record.called:
+        assert not any(part in name for part in ATOMIC), name
+    with Record() as record:
         functional.cross_entropy(logits, target).backward()
-    assert reductions() == {1}
+    assert record.reductions() == {1}
 
 
 # --- pooling
 
 
+def three(elements: st.SearchStrategy[int]) -> st.SearchStrategy[Shape]:
+    return st.tuples(elements, elements, elements)
+
+
 @settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_average_pooling_equals_pytorchs_for_all_arguments(data: st.DataObject) -> None:
-    kernel = tuple(data.draw(st.integers(1, 4)) for _ in range(3))
-    stride = data.draw(
-        st.sampled_from([kernel, tuple(data.draw(st.integers(1, 5)) for _ in range(3))])
-    )
-    padding = tuple(data.draw(st.integers(0, k // 2)) for k in kernel)
-    shape = tuple(data.draw(st.integers(1, 9)) for _ in range(3))
-    assume(all(size >= k for size, k in zip(shape, kernel, strict=True)))
-    arguments = {
-        "ceil_mode": data.draw(st.booleans()),
-        "count_include_pad": data.draw(st.booleans()),
-    }
-    arguments |= {"divisor_override": data.draw(st.sampled_from([None, 5]))}
-    assert_same_as(
-        lambda x: functional.avg_pool3d(x, kernel, stride, padding, **arguments),
-        lambda x: ours.avg_pool3d(x, kernel, stride, padding, **arguments),
+@given(
+    kernel=three(st.integers(1, 4)),
+    other_stride=st.none() | three(st.integers(1, 5)),
+    shape=three(st.integers(1, 9)),
+    ceil_mode=st.booleans(),
+    count_include_pad=st.booleans(),
+    divisor=st.sampled_from([None, 5]),
+    data=st.data(),
+)
+def test_average_pooling_equals_pytorchs_for_all_arguments(
+    kernel: Shape,
+    other_stride: Shape | None,
+    shape: Shape,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int | None,
+    data: st.DataObject,
+) -> None:
+    padding = tuple(data.draw(st.integers(0, size // 2)) for size in kernel)
+    assume(all(size >= length for size, length in zip(shape, kernel, strict=True)))
+    assert_pytorchs(
+        "avg_pool3d",
         noise((2, *shape)),
+        kernel,
+        other_stride or kernel,
+        padding,
+        ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad,
+        divisor_override=divisor,
     )
 
 
 @pytest.mark.parametrize("integer", [np.int64, np.uint8, torch.tensor])
 def test_average_pooling_takes_every_kind_of_integer(integer: Callable[[int], Any]) -> None:
-    two, one = integer(2), integer(1)
-    for arguments in ((two,), (two, one), (two, one, one), ((two, one, two), None, (one, 0, one))):
-        assert_same_as(
-            lambda x, arguments=arguments: functional.avg_pool3d(x, *arguments),
-            lambda x, arguments=arguments: ours.avg_pool3d(x, *arguments),
-            noise((2, 5, 4, 6)),
-        )
+    one = integer(1)
+    two = integer(2)
+    tensor = noise((2, 5, 4, 6))
+    assert_pytorchs("avg_pool3d", tensor, two)
+    assert_pytorchs("avg_pool3d", tensor, two, one)
+    assert_pytorchs("avg_pool3d", tensor, two, one, one)
+    assert_pytorchs("avg_pool3d", tensor, (two, one, two), None, (one, 0, one))
 
 
 @pytest.mark.parametrize("integer", [np.int64, np.uint8])
 def test_interpolation_takes_numpys_numbers(integer: Callable[[int], Any]) -> None:
-    sizes = (integer(7), (integer(7), integer(4), integer(9)))
-    scales = (integer(2), np.float32(1.5), (integer(2), np.float64(1.5), integer(1)))
-    choices = [{"size": size} for size in sizes] + [{"scale_factor": scale} for scale in scales]
-    for arguments in choices:
-        assert_same_as(
-            lambda x, arguments=arguments: functional.interpolate(x, mode="trilinear", **arguments),
-            lambda x, arguments=arguments: ours.interpolate(x, mode="trilinear", **arguments),
-            noise((1, 2, 5, 4, 6)),
-        )
+    linear = partial(assert_pytorchs, "interpolate", noise((1, 2, 5, 4, 6)), mode="trilinear")
+    linear(size=integer(7))
+    linear(size=(integer(7), integer(4), integer(9)))
+    linear(scale_factor=integer(2))
+    linear(scale_factor=np.float32(1.5))
+    linear(scale_factor=(integer(2), np.float64(1.5), integer(1)))
 
 
 def test_cross_entropy_takes_numpys_numbers() -> None:
     logits, target = logits_and_target((2, 4, 5), 3, ignored=0.2)
-    keywords = {"ignore_index": np.int64(255), "label_smoothing": np.float32(0.25)}
-    assert_same_as(
-        lambda x: functional.cross_entropy(x, target, **keywords),
-        lambda x: ours.cross_entropy(x, target, **keywords),
+    assert_pytorchs(
+        "cross_entropy",
         logits,
+        target,
+        ignore_index=np.int64(255),
+        label_smoothing=np.float32(0.25),
     )
 
 
@@ -271,29 +309,36 @@ TARGETS: list[dict[str, Any]] = [
 ]
 
 
+def for_axes(ndim: int, target: dict[str, Any]) -> dict[str, Any]:
+    """Return the target with as many sizes or factors as there are axes."""
+    result = {}
+    for name, value in target.items():
+        result[name] = value[:ndim] if isinstance(value, tuple) else value
+    return result
+
+
 def arguments_for(ndim: int, mode: str) -> list[dict[str, Any]]:
-    corners = [None, True, False] if "linear" in mode or "cubic" in mode else [None]
-    smoothing = [False, True] if mode in ("bilinear", "bicubic") else [False]
-    cases = itertools.product(corners, smoothing, TARGETS)
-    return [
-        {"mode": mode, "align_corners": corner, "antialias": antialias}
-        | {
-            name: value[:ndim] if isinstance(value, tuple) else value
-            for name, value in target.items()
-        }
-        for corner, antialias, target in cases
-    ]
+    corners: list[bool | None] = [None]
+    if "linear" in mode or "cubic" in mode:
+        corners = [None, True, False]
+    smoothing = [False]
+    if mode in ("bilinear", "bicubic"):
+        smoothing = [False, True]
+    arguments = []
+    for corner, antialias, target in itertools.product(corners, smoothing, TARGETS):
+        keywords = {"mode": mode, "align_corners": corner, "antialias": antialias}
+        arguments.append({**keywords, **for_axes(ndim, target)})
+    return arguments
 
 
+@pytest.mark.parametrize("shape", [(7, 8, 9), (17, 5, 3)])
 @pytest.mark.parametrize(("ndim", "mode"), MODES)
-def test_interpolation_equals_pytorchs_for_all_arguments(ndim: int, mode: str) -> None:
-    for keywords, shape in itertools.product(arguments_for(ndim, mode), [(7, 8, 9), (17, 5, 3)]):
-        tensor = noise((1, 2, *shape[:ndim]))
-        assert_same_as(
-            lambda x, k=keywords: functional.interpolate(x, **k),
-            lambda x, k=keywords: ours.interpolate(x, **k),
-            tensor,
-        )
+def test_interpolation_equals_pytorchs_for_all_arguments(
+    ndim: int, mode: str, shape: Shape
+) -> None:
+    tensor = noise((1, 2, *shape[:ndim]))
+    for keywords in arguments_for(ndim, mode):
+        assert_pytorchs("interpolate", tensor, **keywords)
 
 
 @settings(max_examples=25, deadline=None)
@@ -306,77 +351,94 @@ def test_interpolation_equals_pytorchs_for_all_arguments(ndim: int, mode: str) -
 def test_any_scale_factor(size: int, scale: float, recompute: bool | None, corners: bool) -> None:
     if int(size * scale) == 0:
         return
-    keywords = {
+    keywords: dict[str, Any] = {
         "scale_factor": scale,
         "mode": "linear",
         "recompute_scale_factor": recompute,
         "align_corners": corners,
     }
-    tensor = noise((2, 2, size))
-    value, gradient = value_and_gradient(lambda x: ours.interpolate(x, **keywords), tensor)
-    matrix = functional.interpolate(torch.eye(size, dtype=torch.float64)[None], **keywords)[0]
-    cotangent = torch.randn(
-        value.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64
-    )
-    torch.testing.assert_close(gradient, cotangent @ matrix.T, rtol=1e-10, atol=1e-10)
+    resized = partial(ours.interpolate, **keywords)
+    value, gradient = value_and_gradient(resized, noise((2, 2, size)))
+    identity = torch.eye(size, dtype=torch.float64)[None]
+    (matrix,) = functional.interpolate(identity, **keywords)
+    expected = noise(value.shape, seed=7) @ matrix.T
+    torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_bytes_are_images_too() -> None:
     picture = torch.arange(64, dtype=torch.uint8).view(1, 1, 8, 8)
-    assert torch.equal(
-        ours.interpolate(picture, scale_factor=2), functional.interpolate(picture, scale_factor=2)
-    )
+    expected = functional.interpolate(picture, scale_factor=2)
+    assert torch.equal(ours.interpolate(picture, scale_factor=2), expected)
 
 
 # --- what they are given in practice
 
 Call = Callable[[Any, torch.Tensor], torch.Tensor]
 
-#: name → a call of one module's functions (PyTorch's or detaug's), and the shape of what it takes
-CALLS: dict[str, tuple[Call, tuple[int, ...]]] = {
-    "cross_entropy": (
-        lambda f, x: f.cross_entropy(x, torch.arange(16, device=x.device).view(1, 4, 4) % 3),
-        (1, 3, 4, 4),
-    ),
-    "avg_pool3d": (lambda f, x: f.avg_pool3d(x, 3, 2, 1), (1, 2, 5, 4, 6)),
-    "avg_pool3d_with_lists": (lambda f, x: f.avg_pool3d(x, [1, 2, 2], [1, 2, 2]), (1, 2, 5, 4, 6)),
-    "avg_pool3d_with_lists_of_one": (
-        lambda f, x: f.avg_pool3d(x, (2,), [2], (1,)),
-        (1, 2, 5, 4, 6),
-    ),
-    "bilinear": (lambda f, x: f.interpolate(x, scale_factor=1.5, mode="bilinear"), (1, 2, 4, 6)),
+
+def entropy_of_image(module: Any, x: torch.Tensor) -> torch.Tensor:
+    target = torch.arange(16, device=x.device).view(1, 4, 4) % 3
+    return module.cross_entropy(x, target)
+
+
+def pooled(module: Any, x: torch.Tensor) -> torch.Tensor:
+    return module.avg_pool3d(x, 3, 2, 1)
+
+
+def pooled_by_lists(module: Any, x: torch.Tensor) -> torch.Tensor:
+    return module.avg_pool3d(x, [1, 2, 2], [1, 2, 2])
+
+
+def pooled_by_lists_of_one(module: Any, x: torch.Tensor) -> torch.Tensor:
+    return module.avg_pool3d(x, (2,), [2], (1,))
+
+
+def enlarged(module: Any, x: torch.Tensor) -> torch.Tensor:
+    return module.interpolate(x, scale_factor=1.5, mode="bilinear")
+
+
+VOLUME = (1, 2, 5, 4, 6)
+#: Name -> a call of one module's function (PyTorch's or detaug's), and the shape of its argument.
+IMAGE_CALLS: dict[str, tuple[Call, Shape]] = {
+    "avg_pool3d": (pooled, VOLUME),
+    "avg_pool3d_with_lists": (pooled_by_lists, VOLUME),
+    "avg_pool3d_with_lists_of_one": (pooled_by_lists_of_one, VOLUME),
+    "bilinear": (enlarged, (1, 2, 4, 6)),
 }
+CALLS = {"cross_entropy": (entropy_of_image, (1, 3, 4, 4)), **IMAGE_CALLS}
 
 
-@pytest.mark.parametrize("name", [name for name in CALLS if name != "cross_entropy"])
+@pytest.mark.parametrize("name", IMAGE_CALLS)
 def test_the_forward_pass_is_pytorchs_to_the_byte(name: str) -> None:
     call, shape = CALLS[name]
     x = noise(shape, torch.float32).requires_grad_()
-    made, expected = call(ours, x), call(functional, x)
-    assert torch.equal(made, expected)
-    torch.testing.assert_close(
-        *(torch.autograd.grad(each.square().sum(), x) for each in (made, expected))
-    )
+    value = call(ours, x)
+    expected = call(functional, x)
+    assert torch.equal(value, expected)
+    gradient = torch.autograd.grad(value.square().sum(), x)
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected.square().sum(), x))
 
 
 @needs_cuda
 @pytest.mark.parametrize("name", CALLS)
 def test_the_same_bytes_on_cuda(name: str) -> None:
     call, shape = CALLS[name]
-    larger = shape if name == "cross_entropy" else (2, 8, *(7 * size for size in shape[2:]))
-    assert_same_bytes_on_cuda(lambda x: call(ours, x), noise(larger, torch.float32))
+    if name != "cross_entropy":
+        shape = (2, 8, *(7 * size for size in shape[2:]))
+    assert_same_bytes_on_cuda(partial(call, ours), noise(shape, torch.float32))
 
 
-_LABELS = torch.zeros(2, 4, dtype=torch.int64)
+LABELS = torch.zeros(2, 4, dtype=torch.int64)
+TOO_MANY_WEIGHTS = torch.ones(4, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(
     ("name", "shape", "arguments", "keywords"),
     [
-        ("cross_entropy", (2, 3, 4), (_LABELS + 3,), {}),
+        ("cross_entropy", (2, 3, 4), (LABELS + 3,), {}),
         ("cross_entropy", (2, 3, 4), (torch.zeros(2, 5, dtype=torch.int64),), {}),
-        ("cross_entropy", (2, 3, 4), (_LABELS,), {"reduction": "average"}),
-        ("cross_entropy", (2, 3, 4), (_LABELS,), {"weight": torch.ones(4, dtype=torch.float64)}),
+        ("cross_entropy", (2, 3, 4), (LABELS,), {"reduction": "average"}),
+        ("cross_entropy", (2, 3, 4), (LABELS,), {"weight": TOO_MANY_WEIGHTS}),
         ("avg_pool3d", (2, 4, 4, 4), (0,), {}),
         ("avg_pool3d", (2, 4, 4, 4), (2, 0), {}),
         ("avg_pool3d", (2, 4, 4, 4), (9,), {}),
@@ -385,7 +447,7 @@ _LABELS = torch.zeros(2, 4, dtype=torch.int64)
     ],
 )
 def test_what_pytorch_refuses_is_refused_with_the_same_error(
-    name: str, shape: tuple[int, ...], arguments: tuple[Any, ...], keywords: dict[str, Any]
+    name: str, shape: Shape, arguments: tuple[Any, ...], keywords: dict[str, Any]
 ) -> None:
     tensor = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
     with pytest.raises((IndexError, RuntimeError, TypeError, ValueError)) as theirs:
@@ -396,72 +458,80 @@ def test_what_pytorch_refuses_is_refused_with_the_same_error(
 
 
 def test_no_class_of_a_uint8_target_is_taken_for_ignore_index() -> None:
-    logits = noise((2, 160, 3))
     target = torch.tensor([[156, 1, 2], [3, 156, 159]], dtype=torch.uint8)
-    assert_same_as(
-        lambda x: functional.cross_entropy(x, target.long()),
-        lambda x: ours.cross_entropy(x, target),
-        logits,
-    )
+    of_integers = partial(functional.cross_entropy, target=target.long())
+    of_bytes = partial(ours.cross_entropy, target=target)
+    assert_same_as(of_integers, of_bytes, noise((2, 160, 3)))
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_under_autocast_the_loss_is_computed_in_float32(smoothing: float) -> None:
-    logits, target = noise((2, 5, 16, 16), torch.bfloat16), torch.arange(512).view(2, 16, 16) % 5
+    logits = noise((2, 5, 16, 16), torch.bfloat16)
+    target = torch.arange(512).view(2, 16, 16) % 5
     exact = functional.cross_entropy(logits.double(), target, label_smoothing=smoothing)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = ours.cross_entropy(logits, target, label_smoothing=smoothing)
     assert loss.dtype == torch.float32
-    assert abs(float(loss) / float(exact) - 1) < 1e-6
+    assert float(loss) == pytest.approx(float(exact), rel=1e-6)
 
 
-@pytest.mark.parametrize("name", CALLS)
+def gradient_strides(value: torch.Tensor, leaf: torch.Tensor) -> Shape:
+    """Return the strides of the gradient as it is handed on to the layer before."""
+    (gradient,) = torch.autograd.grad(value.square().sum(), leaf)
+    return gradient.stride()
+
+
+def test_the_gradient_of_a_loss_has_pytorchs_strides() -> None:
+    leaf = noise((2, 3, 4, 4)).contiguous(memory_format=torch.channels_last).requires_grad_()
+    target = torch.zeros((2, 4, 4), dtype=torch.int64)
+    expected = gradient_strides(functional.cross_entropy(leaf, target), leaf)
+    assert gradient_strides(ours.cross_entropy(leaf, target), leaf) == expected
+
+
+@pytest.mark.parametrize("name", IMAGE_CALLS)
 def test_gradients_keep_channels_last(name: str) -> None:
     call, shape = CALLS[name]
-    wanted = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
-    shape = (2, 5, *shape[2:]) if name != "cross_entropy" else (2, 3, *shape[2:])
-    leaf = noise(shape).contiguous(memory_format=wanted).requires_grad_()
-    target = torch.zeros((2, 4, 4), dtype=torch.int64)
-    strides = []
-    for module in (functional, ours):
-        value = (
-            module.cross_entropy(leaf, target) if name == "cross_entropy" else call(module, leaf)
-        )
-        # the gradient as it is handed on to the layer before
-        strides.append(torch.autograd.grad(value.square().sum(), leaf)[0].stride())
-    assert strides[1] == (strides[0] if name == "cross_entropy" else leaf.stride())
+    order = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+    leaf = noise((2, 5, *shape[2:])).contiguous(memory_format=order).requires_grad_()
+    assert gradient_strides(call(ours, leaf), leaf) == leaf.stride()
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_first_and_second_derivatives_are_pytorchs(name: str) -> None:
     call, shape = CALLS[name]
-    assert_same_as(lambda x: call(functional, x), lambda x: call(ours, x), noise(shape))
+    replacement = partial(call, ours)
+    assert_same_as(partial(call, functional), replacement, noise(shape))
     small = noise(shape).requires_grad_()
-    torch.autograd.gradgradcheck(lambda x: call(ours, x), small, fast_mode=True)
+    assert torch.autograd.gradgradcheck(replacement, small, fast_mode=True)
 
 
-@pytest.mark.parametrize("name", [name for name in CALLS if name != "cross_entropy"])
+def under_autocast(call: Call, module: Any, shape: Shape) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the value under autocast, and its gradient."""
+    x = noise(shape, torch.bfloat16).requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = call(module, x)
+    (gradient,) = torch.autograd.grad(value.float().sum(), x)
+    return value, gradient
+
+
+@pytest.mark.parametrize("name", IMAGE_CALLS)
 def test_values_and_dtypes_under_autocast_are_pytorchs(name: str) -> None:
     call, shape = CALLS[name]
-    given = [noise(shape, torch.bfloat16).requires_grad_() for _ in range(2)]
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        values = [call(module, x) for module, x in zip((functional, ours), given, strict=True)]
-    assert values[0].dtype == values[1].dtype
-    assert torch.equal(*values)
-    gradients = [
-        torch.autograd.grad(value.float().sum(), x)[0]
-        for value, x in zip(values, given, strict=True)
-    ]
-    assert gradients[0].dtype == gradients[1].dtype == torch.bfloat16
-    torch.testing.assert_close(*gradients, rtol=0.02, atol=0.02)
+    expected, expected_gradient = under_autocast(call, functional, shape)
+    value, gradient = under_autocast(call, ours, shape)
+    assert value.dtype == expected.dtype
+    assert torch.equal(value, expected)
+    assert gradient.dtype == expected_gradient.dtype == torch.bfloat16
+    torch.testing.assert_close(gradient, expected_gradient, rtol=0.02, atol=0.02)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_they_compile_as_one_graph(name: str) -> None:
     call, shape = CALLS[name]
-    expected, got = noise(shape).requires_grad_(), noise(shape).requires_grad_()
+    expected = noise(shape).requires_grad_()
+    actual = noise(shape).requires_grad_()
     call(functional, expected).square().sum().backward()
-    compiled = torch.compile(lambda x: call(ours, x), fullgraph=True, backend="aot_eager")
-    compiled(got).square().sum().backward()
-    torch.testing.assert_close(got.grad, expected.grad, rtol=1e-10, atol=1e-10)
+    compiled = torch.compile(partial(call, ours), fullgraph=True, backend="aot_eager")
+    compiled(actual).square().sum().backward()
+    torch.testing.assert_close(actual.grad, expected.grad, rtol=1e-10, atol=1e-10)

@@ -4,7 +4,6 @@ when it meets a sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,99 +13,239 @@ from detaug import SeedTree
 from detaug import transforms as t
 
 Components = t.RemoveRandomConnectedComponentFromOneHotEncoding
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
+INF = float("inf")
+
+#: Arguments that are right, of transforms that have arguments without a default.
+NEEDED: dict[type, dict[str, Any]] = {
+    t.MultiplicativeBrightness: {"multiplier_range": 1, "synchronize_channels": False},
+    t.BrightnessAdditive: {"mu": 0, "sigma": 1},
+    t.BGContrast: {"contrast_range": (0.5, 2)},
+    t.Contrast: {"contrast_range": 1, "preserve_range": True, "synchronize_channels": False},
+    t.Gamma: {
+        "gamma": 1,
+        "p_invert_image": 0,
+        "synchronize_channels": False,
+        "p_per_channel": 1,
+        "p_retain_stats": 1,
+    },
+    t.InvertImage: {"p_invert_image": 1},
+    t.MedianFilter: {"filter_size": 3},
+    t.SimulateLowResolution: {
+        "scale": 1,
+        "synchronize_channels": False,
+        "synchronize_axes": False,
+        "ignore_axes": None,
+    },
+    t.Rot90: {"num_axis_combinations": 1},
+    t.CenterCrop: {"crop_size": (3, 3)},
+    t.SpatialTransform: {
+        "patch_size": (8, 8),
+        "patch_center_dist_from_border": 0,
+        "random_crop": False,
+        "border_mode_seg": "constant",
+    },
+    t.ApplyRandomBinaryOperator: {"channel_idx": [0]},
+    Components: {"channel_idx": [0]},
+    t.BlankRectangle: {"rectangle_size": 2, "rectangle_value": 0, "num_rectangles": 1},
+    t.CoarseDropout: {"holes": 1, "spatial_size": 2, "max_holes": 2},
+    t.LocalContrast: {"scale": 1},
+    t.LocalGamma: {"scale": 1},
+    t.LocalSmoothing: {"scale": 1},
+}
+
+
+def with_argument(kind: type, **changed: Any) -> Any:
+    return kind(**{**NEEDED.get(kind, {}), **changed})
+
+
+def low_resolution(scale: Any = 1, **options: Any) -> t.SimulateLowResolution:
+    return with_argument(t.SimulateLowResolution, scale=scale, **options)
 
 
 def spatial(**options: Any) -> t.SpatialTransform:
-    return t.SpatialTransform(
-        **{
-            "patch_size": (8, 8),
-            "patch_center_dist_from_border": 0,
-            "random_crop": False,
-            **options,
-        }
-    )
+    return with_argument(t.SpatialTransform, **options)
 
 
-def low_resolution(scale: Any, **options: Any) -> t.SimulateLowResolution:
-    return t.SimulateLowResolution(scale, False, False, **{"ignore_axes": None, **options})
+Wrong = dict[type, dict[str, list[Any]]]
+
+#: Of each transform: values out of the range of an argument, whose name the message says.
+OUT_OF_RANGE: Wrong = {
+    t.MultiplicativeBrightness: {
+        "multiplier_range": [(2, 1), NAN, (1, 2, 3)],
+    },
+    t.Gamma: {
+        "gamma": [0, (0, 1)],
+        "p_invert_image": [2],
+    },
+    t.InvertImage: {
+        "p_invert_image": [-0.1],
+    },
+    t.CutOffOutliers: {
+        "percentile_lower": [-1],
+        "percentile_upper": [101],
+    },
+    t.GaussianNoise: {
+        "noise_variance": [-1, (0.1, NAN)],
+    },
+    t.RicianNoise: {
+        "noise_variance": [-1],
+    },
+    t.GaussianBlur: {
+        "blur_sigma": [(2, 1), -1],
+    },
+    t.MedianFilter: {
+        "filter_size": [0, (3, 3), (1, 2, 3)],
+    },
+    t.Sharpening: {
+        "strength": [(1, 0)],
+    },
+    t.SimulateLowResolution: {
+        "scale": [0, (1, 0.5)],
+        "ignore_axes": [(3,)],
+    },
+    t.CenterCrop: {
+        "crop_size": [(3, 0), (3,)],
+    },
+    t.SpatialTransform: {
+        "border_mode_seg": ["border"],
+        "mode_image": ["linear"],
+        "mode_seg": ["bicubic"],
+        "p_rotation": [1.5],
+        "p_shear": [2],
+        "padding_mode_image": ["reflection"],
+        "padding_value_image": [INF],
+        "padding_value_seg": [2**31, -(2**31) - 1],
+        "patch_center_dist_from_border": [(1, 2, 3)],
+        "patch_size": [(8, 0)],
+        "rotation": [(0, NAN)],
+        "scaling": [(0, 1)],
+        "seg_tiebreak": ["lowest"],
+        "shear": [(1, 0)],
+        "translation": [(0, INF)],
+    },
+    t.ApplyRandomBinaryOperator: {
+        "any_of_these": [("dilate",), (), (len,)],
+        "strel_size": [-1, 300],
+    },
+    Components: {
+        "fill_with_other_class_p": [1.5],
+    },
+    t.Anisotropy: {
+        "axes": [(3,), ()],
+        "downsampling": [0.9, (3, 2)],
+        "profile": ["mean"],
+    },
+    t.BiasField: {
+        "basis": ["fourier"],
+        "order": [-1, 11],
+    },
+    t.BlankRectangle: {
+        "num_rectangles": [-1],
+        "rectangle_size": [0, [[3, 2], [2, 3]], [[1, 2, 3], [2, 3]]],
+        "rectangle_value": [(1, 0)],
+    },
+    t.CoarseDropout: {
+        "fill_value": [(2, 1)],
+        "holes": [0, 3],
+        "max_spatial_size": [(2, 0)],
+        "spatial_size": [(0,)],
+    },
+    t.Ghosting: {
+        "num_ghosts": [(5, 3)],
+    },
+    t.HistogramShift: {
+        "num_control_points": [2, (6, 5)],
+    },
+    t.LocalContrast: {
+        "scale": [0, (5, 1), INF],
+    },
+    t.LocalGamma: {
+        "gamma": [0, (0.5, 65), NAN],
+    },
+    t.LocalSmoothing: {
+        "kernel_size": [-1],
+    },
+    t.Motion: {
+        "num_transforms": [0],
+    },
+    t.Spikes: {
+        "num_spikes": [-1],
+    },
+}
+#: The same of values of another kind.
+OF_ANOTHER_KIND: Wrong = {
+    t.MedianFilter: {
+        "filter_size": [1.5, "3", True],
+    },
+    t.Contrast: {
+        "contrast_range": ["2"],
+    },
+    t.Rot90: {
+        "num_rot_per_combination": [(0.5,)],
+    },
+    t.BiasField: {
+        "order": [2.5],
+    },
+    t.CoarseDropout: {
+        "fill_value": [float],
+    },
+    t.Motion: {
+        "num_transforms": [(1, 3)],
+    },
+    t.SpatialTransform: {
+        "p_scaling": ["often"],
+    },
+}
 
 
-def bad(make: Callable[[Any], Any], says: str, *values: Any) -> list[tuple[Callable[[], Any], str]]:
-    return [(lambda value=value: make(value), says) for value in values]
+def each_wrong(table: Wrong) -> list[Any]:
+    cases = []
+    for kind, arguments in table.items():
+        for name, values in arguments.items():
+            for value in values:
+                label = f"{kind.__name__} {name} {value}"
+                cases.append(pytest.param(kind, name, value, id=label))
+    return cases
 
 
-VALUES: list[tuple[Callable[[], Any], str]] = [
-    *bad(lambda bad: t.MultiplicativeBrightness(bad, False), "multiplier_range", (2, 1), NAN, (1, 2, 3)),
-    *bad(lambda bad: t.BrightnessAdditive(*bad), "sigma", (1, 0.5), (0, -1, False)),
-    *bad(t.BGContrast, "reach up to 1", (0.2, 0.9)),
-    *bad(lambda bad: t.Gamma(*bad, False, 1, 1), "gamma|p_invert_image", ((0, 1), 0), (1, 2)),
-    *bad(t.InvertImage, "p_invert_image", -0.1),
-    *bad(lambda bad: t.CutOffOutliers(*bad), "percentile_lower|percentile_upper", (-1,), (1, 101)),
-    *bad(t.GaussianNoise, "noise_variance", -1, (0.1, NAN)),
-    *bad(t.RicianNoise, "noise_variance", -1),
-    *bad(t.GaussianBlur, "blur_sigma", (2, 1), -1),
-    *bad(t.MedianFilter, "filter_size", 0, (3, 3), (1, 2, 3)),
-    *bad(t.Sharpening, "strength", (1, 0)),
-    *bad(low_resolution, "scale", 0, (1, 0.5)),
-    *bad(lambda bad: low_resolution(1, ignore_axes=bad), "ignore_axes", (3,)),
-    *bad(lambda bad: t.Rot90(1, allowed_axes=bad), "two axes", (1,)),
-    *bad(t.Rot90, "low <= high", (3, 1)),
-    *bad(t.CenterCrop, "crop_size", (3, 0), (3,)),
-    *bad(lambda bad: spatial(border_mode_seg="constant", padding_value_seg=bad), "padding_value_seg", 2**31, -(2**31) - 1),
-    *bad(lambda bad: t.ApplyRandomBinaryOperator([0], bad), "any_of_these", ("dilate",), (), (len,)),
-    *bad(lambda bad: t.ApplyRandomBinaryOperator([0], strel_size=bad), "strel_size", -1, 300),
-    *bad(lambda bad: Components([0], bad), "fill_with_other_class_p", 1.5),
-    *bad(t.Anisotropy, "axes", (3,), ()),
-    *bad(lambda bad: t.Anisotropy(downsampling=bad), "downsampling", 0.9, (3, 2)),
-    *bad(lambda bad: t.Anisotropy(profile=bad), "profile", "mean"),
-    *bad(lambda bad: t.BiasField(order=bad), "order", -1, 11),
-    *bad(lambda bad: t.BiasField(basis=bad), "basis", "fourier"),
-    *bad(lambda bad: t.BlankRectangle(bad, 0, 1), "rectangle_size", 0, [[3, 2], [2, 3]], [[1, 2, 3], [2, 3]]),
-    *bad(lambda bad: t.BlankRectangle(2, *bad), "rectangle_value|num_rectangles", ((1, 0), 1), (0, -1)),
-    *bad(lambda bad: t.CoarseDropout(1, *bad), "spatial_size", (0,), (3, True, None, None, (2, 0))),
-    *bad(lambda bad: t.CoarseDropout(bad, 3, max_holes=2), "holes", 0, 3),
-    *bad(lambda bad: t.CoarseDropout(1, 2, fill_value=bad), "fill_value", (2, 1)),
-    *bad(t.Ghosting, "num_ghosts", (5, 3)),
-    *bad(lambda bad: t.Ghosting(restore=bad), "restore must be a number from 0 to 1", 1.5),
-    *bad(t.GibbsNoise, "alpha must be a number from 0 to 1", 1.1),
-    *bad(t.HistogramShift, "num_control_points", 2, (6, 5)),
-    *bad(t.LocalContrast, "scale", 0, (5, 1), INF),
-    *bad(lambda bad: t.LocalGamma(1, gamma=bad), "gamma", 0, (0.5, 65), NAN),
-    *bad(lambda bad: t.LocalSmoothing(1, kernel_size=bad), "kernel_size", -1),
-    *bad(t.Motion, "radians", 10),
-    *bad(lambda bad: t.Motion(num_transforms=bad), "num_transforms", 0),
-    *bad(t.Spikes, "num_spikes", -1),
-    *(case for name, value in {
-        "patch_size": (8, 0), "rotation": (0, NAN), "scaling": (0, 1), "p_rotation": 1.5, "mode_seg": "bicubic",
-        "mode_image": "linear", "padding_mode_image": "reflection", "border_mode_seg": "border",
-        "seg_tiebreak": "lowest", "patch_center_dist_from_border": (1, 2, 3),
-        "padding_value_image": INF, "p_shear": 2, "shear": (1, 0), "translation": (0, INF),
-    }.items() for case in bad(lambda bad, name=name: spatial(**{name: bad}), name, value)),
-]  # fmt: skip
-KINDS: list[tuple[Callable[[], Any], str]] = [
-    *bad(lambda bad: t.BrightnessAdditive(bad, 1), "number", "0"),
-    *bad(lambda bad: t.Contrast(bad, True, False), "contrast_range", "2"),
-    *bad(t.BGContrast, "callable", 1.0),
-    *bad(t.MedianFilter, "filter_size", 1.5, "3", True),
-    *bad(lambda bad: t.Rot90(1, bad), "num_rot_per_combination", (0.5,)),
-    *bad(lambda bad: t.BiasField(order=bad), "order", 2.5),
-    *bad(lambda bad: t.CoarseDropout(1, 2, fill_value=bad), "fill_value", lambda: 1.0),
-    *bad(lambda bad: t.Motion(num_transforms=bad), "num_transforms", (1, 3)),
-    *bad(lambda bad: spatial(p_scaling=bad), "p_scaling", "often"),
+@pytest.mark.parametrize(("kind", "name", "value"), each_wrong(OUT_OF_RANGE))
+def test_a_value_out_of_range_is_refused_by_its_name(kind: type, name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=name):
+        with_argument(kind, **{name: value})
+
+
+@pytest.mark.parametrize(("kind", "name", "value"), each_wrong(OF_ANOTHER_KIND))
+def test_a_value_of_another_kind_is_refused_by_its_name(kind: type, name: str, value: Any) -> None:
+    with pytest.raises(TypeError, match=name):
+        with_argument(kind, **{name: value})
+
+
+#: Values about which a message says more than the argument's name.
+EXPLAINED: list[tuple[type, str, Any, type[Exception], str]] = [
+    (t.BGContrast, "contrast_range", (0.2, 0.9), ValueError, "reach up to 1"),
+    (t.BGContrast, "contrast_range", 1.0, TypeError, "callable"),
+    (t.BrightnessAdditive, "mu", "0", TypeError, "number"),
+    (t.Rot90, "allowed_axes", (1,), ValueError, "two axes"),
+    (t.Rot90, "num_axis_combinations", (3, 1), ValueError, "low <= high"),
+    (t.Ghosting, "restore", 1.5, ValueError, "restore must be a number from 0 to 1"),
+    (t.GibbsNoise, "alpha", 1.1, ValueError, "alpha must be a number from 0 to 1"),
+    (t.Motion, "rotation", 10, ValueError, "radians"),
 ]
 
 
-@pytest.mark.parametrize(("make", "says"), VALUES)
-def test_a_value_out_of_range_is_refused(make: Callable[[], Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        make()
+@pytest.mark.parametrize(("kind", "name", "value", "error", "says"), EXPLAINED)
+def test_a_wrong_value_is_explained(
+    kind: type, name: str, value: Any, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        with_argument(kind, **{name: value})
 
 
-@pytest.mark.parametrize(("make", "says"), KINDS)
-def test_a_value_of_another_kind_is_refused(make: Callable[[], Any], says: str) -> None:
-    with pytest.raises(TypeError, match=says):
-        make()
+@pytest.mark.parametrize(("mu", "sigma", "together"), [(1, 0.5, True), (0, -1, False)])
+def test_a_wrong_spread_of_brightness_is_refused(mu: float, sigma: float, together: bool) -> None:
+    with pytest.raises(ValueError, match="sigma"):
+        t.BrightnessAdditive(mu, sigma, together)
 
 
 IMAGE = np.zeros((2, 4, 5), np.float32)
@@ -161,10 +300,9 @@ WITH_A_SAMPLE: list[tuple[t.Transform, dict[str, Any], type[Exception], str]] = 
 def test_what_does_not_fit_the_sample_is_refused(
     transform: t.Transform, given: dict[str, Any], error: type[Exception], says: str
 ) -> None:
+    sample = {"image": IMAGE, "segmentation": LABELS, **given}
     with pytest.raises(error, match=says):
-        transform(
-            **{"image": IMAGE, "segmentation": LABELS, **given}, rng=SeedTree(3).generator(0, 0)
-        )
+        transform(**sample, rng=SeedTree(3).generator(0, 0))
 
 
 def test_a_call_outside_of_an_augmenter_needs_a_generator() -> None:

@@ -14,9 +14,35 @@ from tests.support.transforms.generators import generator, noise
 SERIES = {"powers": np.polynomial.Polynomial.basis, "legendre": np.polynomial.Legendre.basis}
 
 
-@pytest.mark.parametrize(
-    "shape", [(1, 33, 20), (2, 7, 1, 12), (1, 1, 6, 1), (1, 1, 1), (1, 20, 20, 20)]
-)
+SHAPES = [
+    (1, 33, 20),
+    (2, 7, 1, 12),
+    (1, 1, 6, 1),
+    (1, 1, 1),
+    (1, 20, 20, 20),
+]
+
+
+def positions_of(length):
+    """Return the voxels' positions along an axis, from -1 to 1; 0 of a single one."""
+    if length == 1:
+        return np.zeros(1)
+    return np.linspace(-1, 1, length)
+
+
+def degrees_up_to(order, axes):
+    """Return the degrees along all axes of each term, in the coefficients' order."""
+    return [degrees for degrees in product(range(order + 1), repeat=axes) if sum(degrees) <= order]
+
+
+def term(polynomial, degrees, positions):
+    factors = []
+    for degree, along_axis in zip(degrees, positions, strict=True):
+        factors.append(polynomial(degree)(along_axis))
+    return reduce(np.multiply.outer, factors)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("basis", SERIES)
 @pytest.mark.parametrize(("order", "low", "high"), [(0, -1.0, 1.0), (3, 2.0, 4.0), (4, -1.0, 1.0)])
 def test_it_is_the_formula_in_float64_to_float32_rounding(shape, basis, order, low, high):
@@ -24,11 +50,10 @@ def test_it_is_the_formula_in_float64_to_float32_rounding(shape, basis, order, l
     transform = BiasField((low, high), order, basis, synchronize_channels=False)
     params = transform.sample(generator(order), {"image": shape})
     result = transform.apply({"image": image}, params)["image"]
-    places = [np.linspace(-1, 1, n) if n > 1 else np.zeros(1) for n in shape[1:]]
-    degrees = [each for each in product(range(order + 1), repeat=len(places)) if sum(each) <= order]
+    positions = [positions_of(length) for length in shape[1:]]
+    degrees = degrees_up_to(order, len(positions))
     for c, coefficients in zip(params["apply_to_channel"], params["coefficients"], strict=True):
         exponent = np.zeros(shape[1:])
-        for own, coefficient in zip(degrees, coefficients, strict=True):
-            factors = [SERIES[basis](n)(place) for n, place in zip(own, places, strict=True)]
-            exponent += coefficient * reduce(np.multiply.outer, factors)
+        for degrees_of_term, coefficient in zip(degrees, coefficients, strict=True):
+            exponent += coefficient * term(SERIES[basis], degrees_of_term, positions)
         np.testing.assert_allclose(result[c], image[c] * np.exp(exponent), rtol=4e-7)

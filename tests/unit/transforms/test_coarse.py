@@ -13,14 +13,17 @@ SHAPES = ((2, 9, 14, 11), (1, 33, 20), (2, 7, 1, 12))
 
 
 def box(c, corners):
-    """A region of channel c, as an index."""
-    return (c, *map(slice, *corners))
+    """Return a region of channel c as an index."""
+    lower, upper = corners
+    return (c, *map(slice, lower, upper))
 
 
-def words(key, stream, count):
-    """The first words of a stream in the order in which regions take them."""
-    made = random_words(-(-count // 1024) * 1024, key, stream)
-    return made.reshape(-1, 256, 4).transpose(0, 2, 1).reshape(-1)[:count]
+def even_numbers(key, stream, size):
+    """Return the first numbers of a stream, from 0 to 1, in the order in which regions take them."""
+    num_words = -(-size // 1024) * 1024
+    words = random_words(num_words, key, stream).reshape(-1, 256, 4)
+    in_order = words.transpose(0, 2, 1).reshape(-1)[:size]
+    return (in_order >> 8) * 2.0**-24
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -32,26 +35,29 @@ def test_voxels_are_the_formula_of_their_words(shape, fill, dropout_holes):
     params = transform.sample(generator(2), {"image": shape})
     result = transform.apply({"image": image}, params)["image"]
     low, high = fill or (image.min(), image.max())
-    whole = [([0] * (len(shape) - 1), list(shape[1:]))]
+    num_channels, *space = shape
+    holes = params["holes"]
+    filled = holes
+    kept = []
+    if not dropout_holes:
+        filled = [([0] * len(space), space)]
+        kept = holes
     expected = image.astype(np.float64)
-    filled = params["holes"] if dropout_holes else whole
-    for c in range(shape[0]):
-        for h, corners in enumerate(filled):
+    for c in range(num_channels):
+        for number, corners in enumerate(filled):
             region = expected[box(c, corners)]
-            even = (words(params["key"], c * len(filled) + h, region.size) >> 8) * 2.0**-24
+            even = even_numbers(params["key"], c * len(filled) + number, region.size)
             region[...] = (low + (high - low) * even).reshape(region.shape)
-        for corners in () if dropout_holes else params["holes"]:
+        for corners in kept:
             expected[box(c, corners)] = image[box(c, corners)]
     np.testing.assert_allclose(result, expected, rtol=0, atol=5e-7)
 
 
 def test_sizes_are_cut_to_the_image():
-    assert CoarseDropout(1, (20, -1)).sample(generator(), {"image": (1, 6, 5)})["holes"] == [
-        ([0, 0], [6, 5])
-    ]
+    params = CoarseDropout(1, (20, -1)).sample(generator(), {"image": (1, 6, 5)})
+    assert params["holes"] == [([0, 0], [6, 5])]
 
 
 def test_a_number_draws_no_key():
-    assert set(CoarseDropout(1, 2, fill_value=0).sample(generator(), {"image": (1, 6, 5)})) == {
-        "holes"
-    }
+    params = CoarseDropout(1, 2, fill_value=0).sample(generator(), {"image": (1, 6, 5)})
+    assert set(params) == {"holes"}

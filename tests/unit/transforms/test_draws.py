@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 from scipy import stats
 
 from detaug import SeedTree
 from detaug import transforms as t
+from detaug.transforms.building import draws
 
 SHAPES = {"image": (3, 20, 20, 20)}
 MANY = 3000
@@ -415,3 +417,22 @@ def test_axes_are_drawn_together_if_asked_and_else_apart() -> None:
 
 def test_a_key_is_another_one_every_time() -> None:
     assert len(set(drawn(t.GaussianNoise(0.1), alone("key")))) == MANY
+
+
+def generator_of_ones() -> np.random.Generator:
+    """Return a Generator whose next 64 bits are all set: it draws the largest number."""
+    bits: Any = np.random.SFC64()
+    state = bits.state
+    state["state"]["state"][:] = [2**64 - 1, 0, 0, 0]
+    bits.state = state
+    return np.random.Generator(bits)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 2**32, 2**52 + 1, 2**53])
+def test_the_largest_random_number_draws_the_last_integer(count: int) -> None:
+    assert draws.integer(generator_of_ones(), count) == count - 1
+
+
+@pytest.mark.parametrize("count", [2**53 + 1, 2**54 + 3, 2**60 - 1, 2**62 + 2**9, 2**63])
+def test_no_integer_is_drawn_beyond_the_last_one(count: int) -> None:
+    assert draws.integer(generator_of_ones(), count) < count

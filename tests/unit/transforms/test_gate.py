@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import math
 import pkgutil
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -19,6 +21,8 @@ from tests.support.transforms.every_transform import EVERY
 from tests.support.transforms.generators import rng
 from tests.support.transforms.params_fuzz import SHAPES, error_of, fuzz
 
+PATCH = (8, 8, 8)
+
 
 def volume(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).normal(size=shape or (2, 9, 10, 11)).astype(np.float32)
@@ -27,16 +31,16 @@ def volume(*shape: int) -> np.ndarray:
 def every_class(of: type = Transform) -> set[type]:
     for module in pkgutil.walk_packages(detaug.transforms.__path__, "detaug.transforms."):
         import_module(module.name)
-    own = {each for each in of.__subclasses__() if each.__module__.startswith("detaug.")}
+    own = {kind for kind in of.__subclasses__() if kind.__module__.startswith("detaug.")}
     return own.union(*map(every_class, own))
 
 
 def test_every_transform_says_what_params_it_takes() -> None:
-    without = [
-        each.__name__
-        for each in every_class()
-        if each.change is not t.Transform.change and not hasattr(each.change, "checks")
-    ]
+    without = []
+    for kind in every_class():
+        has_own_change = kind.change is not t.Transform.change
+        if has_own_change and not hasattr(kind.change, "checks"):
+            without.append(kind.__name__)
     assert without == []
 
 
@@ -46,21 +50,57 @@ def test_wrong_params_are_refused_by_name_or_applied_without_harm(name: str, dim
     fuzz(name, dims, rounds=14, seed=1)
 
 
+NO_FINITE_NUMBERS = [
+    math.nan,
+    math.inf,
+    -math.inf,
+    "a",
+    None,
+    10**400,
+    [1, 2],
+    np.zeros(3),
+]
+
+
+def with_scaling(scaling: Any) -> Transform:
+    return t.SpatialTransform(PATCH, 0, False, p_scaling=1, scaling=scaling)
+
+
+def with_shear(shear: Any) -> Transform:
+    return t.SpatialTransform(PATCH, 0, False, p_shear=1, shear=shear)
+
+
+def with_gamma(gamma: Any) -> Transform:
+    return t.Gamma(gamma, 0, False, 1, 0)
+
+
+def with_strength(max_strength: Any) -> Transform:
+    return t.BrightnessGradientAdditive(3, 0.5, max_strength)
+
+
 @pytest.mark.parametrize(
-    "value", [math.nan, math.inf, -math.inf, "a", None, 10**400, [1, 2], np.zeros(3)]
+    ("name", "make"),
+    [
+        ("scaling", with_scaling),
+        ("noise_variance", t.GaussianNoise),
+        ("gamma", with_gamma),
+        ("max_strength", with_strength),
+    ],
 )
+@pytest.mark.parametrize("value", NO_FINITE_NUMBERS)
 def test_a_callable_that_gives_no_finite_number_is_named_with_its_transform_and_argument(
-    value: Any,
+    name: str, make: Callable[[Any], Transform], value: Any
 ) -> None:
-    for name, transform in (
-        ("scaling", t.SpatialTransform((8, 8, 8), 0, False, p_scaling=1, scaling=lambda: value)),
-        ("noise_variance", t.GaussianNoise(lambda: value)),
-        ("gamma", t.Gamma(lambda image: value, 0, False, 1, 0)),
-        ("max_strength", t.BrightnessGradientAdditive(3, 0.5, lambda: value)),
+    def wrong() -> Any:
+        return value
+
+    transform = make(wrong)
+    kind = type(transform).__name__
+    pipeline = t.Compose([t.InvertImage(1), transform])
+    with pytest.raises(
+        ValueError, match=rf"^{kind}: {name} must be finite numbers, but .*wrong.* gave "
     ):
-        said = rf"^{type(transform).__name__}: {name} must be finite numbers, but .*lambda.* gave "
-        with pytest.raises(ValueError, match=said):
-            t.Compose([t.InvertImage(1), transform])(image=volume(), rng=rng())
+        pipeline(image=volume(), rng=rng())
 
 
 def nested(levels: int) -> list[Any]:
@@ -100,97 +140,191 @@ def test_an_argument_without_a_bottom_is_refused_by_name() -> None:
 
 GHOSTS = {"num_ghosts": 3, "axis": 0, "intensity": 1, "restore": None}
 MOTION = {"axis": 0, "rotations": [[0] * 3] * 2, "translations": [[1] * 3] * 2}
-SPATIAL = t.SpatialTransform((8, 8, 8), 0, False, p_rotation=1)
+SPATIAL = t.SpatialTransform(PATCH, 0, False, p_rotation=1)
+RECTANGLES = t.BlankRectangle([[2, 6]] * 3, lambda region: 1.0, 1)
 
 
-@pytest.mark.parametrize(
-    ("transform", "changed", "says"),
-    [
-        (t.SpatialTransform((8, 8, 8), 0, False, p_shear=1, shear=lambda: 1e300), {}, r"params\['affine'\]\[.\]\[.\]"),
-        (t.SpatialTransform((8, 8, 8), 0, False, p_scaling=1, scaling=lambda: 1e300), {}, r"params\['affine'\]\[0\]\[0\]"),
-        (SPATIAL, {"center_location_in_pixels": [1e300, 4, 4]}, (r"\[0\] must be a number from "
-                                                                r"-1e\+09 to 1e\+09, got 1e\+300")),
-        (SPATIAL, {"affine": [[1, 0], [0, 1]]}, (r"params\['affine'\] must be a list of 3, got .* "
-                                                r"with 2")),
-        (SPATIAL, {"elastic": {"key": 1, "sigmas": [1] * 3}}, (r"params\['elastic'\] have no "
-                                                              r"'magnitudes'")),
-        (t.Ghosting(), {"ghosts": [{**GHOSTS, "axis": -1}] * 2}, (r"\[0\]\['axis'\] must be a "
-                                                                 r"spatial axis from 0 to 2, got "
-                                                                 r"-1")),
-        (t.Mirror((0,)), {"axes": [0, 3]}, (r"params\['axes'\]\[1\] must be a spatial axis from 0 "
-                                           r"to 2, got 3")),
-        (t.Mirror((0,)), {"axes": [1, 1]}, "must not have an element twice"),
-        (t.Mirror((0,)), {"axis": [1]}, "must have 'axes' only, got 'axis' as well"),
-        (t.OneOf([t.Mirror((0,))]), {"chosen": -1}, "must be an integer from 0 to 0, got -1"),
-        (t.Compose([t.Mirror((0,))]), {"transforms": []}, "must be a list of 1"),
-        (t.GaussianNoise(), {"key": 2**64}, "must be an integer from 0 to 18446744073709551615"),
-        (t.GaussianNoise(), {"sigmas": [True, 0.1]}, r"must be a number .*, got True of type bool"),
-        (t.GaussianNoise(), {"sigmas": [0.1]}, "must be a list of 2"),
-        (t.BiasField(), {"coefficients": [[1, 2, 3]] * 2}, (r"\[0\] must be a list of 20, got \[1, "
-                                                           r"2, 3\]")),
-        (t.Motion(), {"motions": [{**MOTION, "times": [0.5, 0.4]}] * 2}, (r"\[0\] must have times "
-                                                                         r"that rise, got \[0.5, "
-                                                                         r"0.4\]")),
-        (t.GaussianNoise(), {"apply_to_channel": [0, 2]}, "must be a channel from 0 to 1, got 2"),
-        (t.ApplyRandomBinaryOperator(0), {"apply_to_channels": [-3]}, ("must be a channel from -2 "
-                                                                      "to 1, got -3")),
-        (t.BlankRectangle([[2, 6]] * 3, lambda region: 1.0, 1), {"values": [[7], [-1]]}, r"\[1\]\[0\] must be"),
-    ],
-)  # fmt: skip
+def enormous() -> float:
+    return 1e300
+
+
+#: A transform, the params that are changed after they were drawn -> what the message says.
+OUT_OF_RANGE: list[tuple[Transform, dict[str, Any], str]] = [
+    (
+        with_shear(enormous),
+        {},
+        r"params\['affine'\]\[.\]\[.\]",
+    ),
+    (
+        with_scaling(enormous),
+        {},
+        r"params\['affine'\]\[0\]\[0\]",
+    ),
+    (
+        SPATIAL,
+        {"center_location_in_pixels": [1e300, 4, 4]},
+        r"\[0\] must be a number from -1e\+09 to 1e\+09, got 1e\+300",
+    ),
+    (
+        SPATIAL,
+        {"affine": [[1, 0], [0, 1]]},
+        r"params\['affine'\] must be a list of 3, got .* with 2",
+    ),
+    (
+        SPATIAL,
+        {"elastic": {"key": 1, "sigmas": [1] * 3}},
+        r"params\['elastic'\] have no 'magnitudes'",
+    ),
+    (
+        t.Ghosting(),
+        {"ghosts": [{**GHOSTS, "axis": -1}] * 2},
+        r"\[0\]\['axis'\] must be a spatial axis from 0 to 2, got -1",
+    ),
+    (
+        t.Mirror((0,)),
+        {"axes": [0, 3]},
+        r"params\['axes'\]\[1\] must be a spatial axis from 0 to 2, got 3",
+    ),
+    (
+        t.Mirror((0,)),
+        {"axes": [1, 1]},
+        "must not have an element twice",
+    ),
+    (
+        t.Mirror((0,)),
+        {"axis": [1]},
+        "must have 'axes' only, got 'axis' as well",
+    ),
+    (
+        t.OneOf([t.Mirror((0,))]),
+        {"chosen": -1},
+        "must be an integer from 0 to 0, got -1",
+    ),
+    (
+        t.Compose([t.Mirror((0,))]),
+        {"transforms": []},
+        "must be a list of 1",
+    ),
+    (
+        t.GaussianNoise(),
+        {"key": 2**64},
+        "must be an integer from 0 to 18446744073709551615",
+    ),
+    (
+        t.GaussianNoise(),
+        {"sigmas": [True, 0.1]},
+        r"must be a number .*, got True of type bool",
+    ),
+    (
+        t.GaussianNoise(),
+        {"sigmas": [0.1]},
+        "must be a list of 2",
+    ),
+    (
+        t.GaussianNoise(),
+        {"apply_to_channel": [0, 2]},
+        "must be a channel from 0 to 1, got 2",
+    ),
+    (
+        t.BiasField(),
+        {"coefficients": [[1, 2, 3]] * 2},
+        r"\[0\] must be a list of 20, got \[1, 2, 3\]",
+    ),
+    (
+        t.Motion(),
+        {"motions": [{**MOTION, "times": [0.5, 0.4]}] * 2},
+        r"\[0\] must have times that rise, got \[0.5, 0.4\]",
+    ),
+    (
+        t.ApplyRandomBinaryOperator(0),
+        {"apply_to_channels": [-3]},
+        "must be a channel from -2 to 1, got -3",
+    ),
+    (
+        RECTANGLES,
+        {"values": [[7], [-1]]},
+        r"\[1\]\[0\] must be",
+    ),
+]
+
+
+@pytest.mark.parametrize(("transform", "changed", "says"), OUT_OF_RANGE)
 def test_params_out_of_range_are_errors_that_name_transform_param_value_and_range(
     transform: Transform, changed: dict[str, Any], says: str
 ) -> None:
     image = volume()
     before = image.copy()
     params = {**transform.sample(rng(), {"image": image.shape}), **changed}
-    with pytest.raises(
-        (ValueError, TypeError, LookupError), match=rf"{type(transform).__name__}.*"
-    ) as raised:
+    kind = type(transform).__name__
+    with pytest.raises((ValueError, TypeError, LookupError), match=kind) as raised:
         transform.apply({"image": image}, params)
     assert raised.match(says)
     assert np.array_equal(image, before)
 
 
-def test_params_of_a_larger_image_or_of_another_number_of_axes_do_no_harm() -> None:
-    for name, make in EVERY.items():
-        transform = make(3)
-        large = {"image": (3, 40, 40, 33), "segmentation": (2, 40, 40, 33)}
-        params = transform.sample(rng(), large)
-        labels = np.zeros((2, 11, 11, 10), np.int16)
-        for shape in ((3, 11, 11, 10), (3, 11, 11)):
-            arrays = {
-                "image": volume(*shape),
-                "segmentation": labels[(..., *[0] * (4 - len(shape)))],
-            }
-            found = error_of(
-                lambda arrays=arrays, params=params, transform=transform: transform.apply(
-                    arrays, params
-                )
-            )
-            assert found is None or isinstance(
-                found, (ValueError, TypeError, IndexError, KeyError)
-            ), (name, found)
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("space", [(11, 11, 10), (11, 11)])
+def test_params_of_a_larger_image_or_of_another_number_of_axes_do_no_harm(
+    name: str, space: tuple[int, ...]
+) -> None:
+    transform = EVERY[name](3)
+    large = {"image": (3, 40, 40, 33), "segmentation": (2, 40, 40, 33)}
+    params = transform.sample(rng(), large)
+    arrays = {"image": volume(3, *space), "segmentation": np.zeros((2, *space), np.int16)}
+    error = error_of(partial(transform.apply, arrays, params))
+    assert error is None or isinstance(error, (ValueError, TypeError, IndexError, KeyError))
+
+
+#: Transforms with the widest ranges that each argument may have.
+EXTREME = [
+    t.GaussianBlur((0, 20)),
+    t.MedianFilter((1, 9)),
+    t.GaussianNoise((0, 1e30)),
+    t.Gamma((1e-3, 64), 0.5, False, 1, 0.5),
+    t.MultiplicativeBrightness((-1e30, 1e30), False),
+    t.BrightnessAdditive(-1e30, 1e30),
+    t.RicianNoise((0, 1e15)),
+    t.SimulateLowResolution((1e-6, 3), False, False, None),
+    t.Anisotropy(downsampling=(1, 1e6)),
+    t.Ghosting((0, 1000), intensity=(0, 1e6), restore=(0, 1)),
+    t.Spikes((0, 5), (-1e6, 1e6)),
+    t.GibbsNoise((0, 1)),
+    t.Motion((-6.28, 6.28), (-1e6, 1e6), 5),
+    t.BiasField((-20, 20), 10),
+    t.Sharpening((-1e6, 1e6)),
+    t.CutOffOutliers((0, 100), (0, 100)),
+    t.LocalGamma((1e-3, 1e6), (-1e3, 1e3), (1e-3, 64)),
+    t.LocalSmoothing((1e-3, 1e6), (-1e3, 1e3), (-1e3, 1e3), (0, 20)),
+    t.HistogramShift((3, 200)),
+    t.ApplyRandomBinaryOperator((0, 1), strel_size=(0, 12)),
+]
+
+
+def extreme_in_space(shape: tuple[int, ...]) -> list[Transform]:
+    spatial = t.SpatialTransform(
+        patch_size=shape,
+        patch_center_dist_from_border=0,
+        random_crop=True,
+        p_elastic_deform=1,
+        elastic_deform_scale=(0, 5),
+        elastic_deform_magnitude=(-1000, 1000),
+        p_rotation=1,
+        rotation=(-6.28, 6.28),
+        p_scaling=1,
+        scaling=(1e-3, 100),
+        p_shear=1,
+        shear=(-5, 5),
+        p_translation=1,
+        translation=(-1e4, 1e4),
+    )
+    return [spatial, t.RandomCrop([3 * length for length in shape])]
 
 
 @pytest.mark.parametrize("dims", SHAPES)
 def test_whatever_is_drawn_passes_at_the_ends_of_the_ranges(dims: int) -> None:
     shape = SHAPES[dims]
-    extreme = [
-        t.SpatialTransform(
-            shape, 0, True, 1, (0, 5), (-1000, 1000), 0, 1, (-6.28, 6.28), 1, 1, (1e-3, 100), p_shear=1, shear=(-5, 5),
-            p_translation=1, translation=(-1e4, 1e4),
-        ),
-        t.GaussianBlur((0, 20)), t.MedianFilter((1, 9)), t.GaussianNoise((0, 1e30)), t.Gamma((1e-3, 64), 0.5, False, 1, 0.5),
-        t.MultiplicativeBrightness((-1e30, 1e30), False), t.BrightnessAdditive(-1e30, 1e30), t.RicianNoise((0, 1e15)),
-        t.SimulateLowResolution((1e-6, 3), False, False, None), t.Anisotropy(downsampling=(1, 1e6)),
-        t.Ghosting((0, 1000), intensity=(0, 1e6), restore=(0, 1)), t.Spikes((0, 5), (-1e6, 1e6)), t.GibbsNoise((0, 1)),
-        t.Motion((-6.28, 6.28), (-1e6, 1e6), 5), t.BiasField((-20, 20), 10), t.Sharpening((-1e6, 1e6)),
-        t.CutOffOutliers((0, 100), (0, 100)), t.LocalGamma((1e-3, 1e6), (-1e3, 1e3), (1e-3, 64)),
-        t.LocalSmoothing((1e-3, 1e6), (-1e3, 1e3), (-1e3, 1e3), (0, 20)), t.HistogramShift((3, 200)),
-        t.RandomCrop([3 * n for n in shape]), t.ApplyRandomBinaryOperator((0, 1), strel_size=(0, 12)),
-    ]  # fmt: skip
     image = volume(2, *shape)
-    for transform in extreme:
+    for transform in EXTREME + extreme_in_space(shape):
         for seed in range(3):
             with np.errstate(all="ignore"):
                 transform(image=image, rng=rng(seed))
@@ -207,9 +341,14 @@ def test_numpys_numbers_count_as_pythons_however_few_bits_they_have(kind: Any) -
     assert np.array_equal(transform.apply({"image": image}, params)["image"], expected)
 
 
+def between_07_and_14(rng: np.random.Generator, image: np.ndarray) -> float:
+    return rng.uniform(0.7, 1.4)
+
+
 @pytest.mark.parametrize("key", [None, -1, 0.5, "7", 2**64])
 def test_a_key_from_which_params_are_drawn_later_is_checked_as_well(key: Any) -> None:
-    image, gamma = volume(), t.Gamma(lambda rng, image: rng.uniform(0.7, 1.4), 0, False, 1, 1)
+    image = volume()
+    gamma = t.Gamma(between_07_and_14, 0, False, 1, 1)
     with pytest.raises((TypeError, ValueError), match=r"Gamma: params\['deferred_key'\] must be"):
         gamma.apply({"image": image}, {"deferred_key": key})
     with pytest.raises(ValueError, match="sigmas"):

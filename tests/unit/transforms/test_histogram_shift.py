@@ -17,14 +17,19 @@ def test_least_and_largest_value_stay():
     assert not np.array_equal(result, image)
 
 
-def test_what_has_no_range_stays_the_same_object():
-    for image in (np.ones((2, 4, 5), np.float32), np.full((1, 4, 5), np.nan, np.float32)):
-        assert HistogramShift()(image=image, rng=generator())["image"] is image
-    # one channel has a range, the other has none
-    half = np.stack([np.ones((4, 5), np.float32), noise((4, 5))])
-    result = HistogramShift(4, synchronize_channels=False)(image=half, rng=generator())["image"]
-    np.testing.assert_array_equal(result[0], half[0])
-    assert not np.array_equal(result[1], half[1])
+@pytest.mark.parametrize(("shape", "value"), [((2, 4, 5), 1), ((1, 4, 5), np.nan)])
+def test_what_has_no_range_stays_the_same_object(shape, value):
+    image = np.full(shape, value, np.float32)
+    assert HistogramShift()(image=image, rng=generator())["image"] is image
+
+
+def test_a_channel_without_a_range_stays_beside_one_that_has_one():
+    constant = np.ones((4, 5), np.float32)
+    image = np.stack([constant, noise((4, 5))])
+    transform = HistogramShift(4, synchronize_channels=False)
+    first, second = transform(image=image, rng=generator())["image"]
+    np.testing.assert_array_equal(first, constant)
+    assert not np.array_equal(second, image[1])
 
 
 def test_not_a_number_stays_and_others_do_not_notice():

@@ -4,6 +4,7 @@ batchgeneratorsv2.
 
 from __future__ import annotations
 
+import importlib
 from itertools import product
 
 import numpy as np
@@ -16,100 +17,176 @@ from detaug.transforms.brightness import BrightnessAdditive, MultiplicativeBrigh
 from detaug.transforms.contrast import BGContrast, Contrast, InvertImage
 from detaug.transforms.gamma import Gamma
 from detaug.transforms.outliers import CutOffOutliers
+from tests.support.transforms.errors import largest_error
 from tests.support.transforms.generators import scan
 
-SHAPES = [(1, 20, 24, 28), (3, 30, 17), (4, 5, 1, 31), (2, 1, 40), (2, 3, 3, 1)]
+SHAPES = [
+    (1, 20, 24, 28),
+    (3, 30, 17),
+    (4, 5, 1, 31),
+    (2, 1, 40),
+    (2, 3, 3, 1),
+]
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
 
 
 def standard_deviation(x):
-    return x.std(ddof=1) if x.size > 1 else 0.0
+    if x.size == 1:
+        return 0.0
+    return x.std(ddof=1)
+
+
+# --- the formulas in float64: each changes the image x in place
+
+
+def of_channels(params, *names):
+    """Yield each channel that changes, with its values of the named params."""
+    values = [params[name] or [] for name in names]
+    return zip(params["apply_to_channel"], *values, strict=True)
 
 
 def brightened(x, params):
-    for c, multiplier in zip(params["apply_to_channel"], params["multipliers"], strict=True):
+    for c, multiplier in of_channels(params, "multipliers"):
         x[c] *= multiplier
 
 
 def shifted(x, params):
-    for c in params["apply_to_channel"]:
+    for (c,) in of_channels(params):
         x[c] += params["shift"][c]
 
 
-def contrasted(x, params, preserve_range):
-    for c, factor in zip(params["apply_to_channel"], params["multipliers"] or [], strict=True):
-        low, high, mean = x[c].min(), x[c].max(), x[c].mean()
+def contrasted(x, params):
+    for c, factor in of_channels(params, "multipliers"):
+        mean = x[c].mean()
         x[c] = (x[c] - mean) * factor + mean
-        if preserve_range:
-            x[c] = np.clip(x[c], low, high)
+
+
+def contrasted_in_range(x, params):
+    space = tuple(range(1, x.ndim))
+    low = x.min(axis=space, keepdims=True)
+    high = x.max(axis=space, keepdims=True)
+    contrasted(x, params)
+    x[...] = np.clip(x, low, high)
 
 
 def bent(x, params):
-    every = (
-        params[key] or [] for key in ("apply_to_channel", "gamma", "invert_image", "retain_stats")
-    )
-    for c, gamma, invert, retain in zip(*every, strict=True):
-        sign = -1 if invert else 1
-        y = sign * x[c]
-        mean, deviation, low, span = y.mean(), standard_deviation(y), y.min(), y.max() - y.min()
-        y = ((y - low) / max(span, 1e-7)) ** gamma * span + low
-        if retain:
-            y = (y - y.mean()) * (deviation / max(standard_deviation(y), 1e-7)) + mean
-        x[c] = sign * y
+    names = ("gamma", "invert_image", "retain_stats")
+    for c, gamma, is_inverted, is_retained in of_channels(params, *names):
+        if is_inverted:
+            x[c] *= -1
+        mean = x[c].mean()
+        deviation = standard_deviation(x[c])
+        low = x[c].min()
+        span = np.ptp(x[c])
+        share = (x[c] - low) / max(span, 1e-7)
+        x[c] = share**gamma * span + low
+        if is_retained:
+            factor = deviation / max(standard_deviation(x[c]), 1e-7)
+            x[c] = (x[c] - x[c].mean()) * factor + mean
+        if is_inverted:
+            x[c] *= -1
 
 
 def inverted(x, params):
-    for c in params["apply_to_channel"] if params["apply"] else []:
+    if not params["apply"]:
+        return
+    for (c,) in of_channels(params):
         x[c] = 2 * x[c].mean() - x[c]
 
 
 def cut(x, params):
-    for c, (percentiles, retain) in enumerate(
-        zip(params["percentiles"], params["retain_std"], strict=True)
-    ):
-        if percentiles is not None:
-            y = np.clip(x[c], *np.quantile(x[c], np.array(percentiles) / 100))
-            if retain and standard_deviation(y) > 1e-8:
-                y = (y - y.mean()) / standard_deviation(y) * standard_deviation(x[c]) + y.mean()
-            x[c] = y
+    of_each = zip(x, params["percentiles"], params["retain_std"], strict=True)
+    for channel, percentiles, is_retained in of_each:
+        if percentiles is None:
+            continue
+        lower, upper = np.quantile(channel, np.array(percentiles) / 100)
+        clipped = np.clip(channel, lower, upper)
+        if is_retained and standard_deviation(clipped) > 1e-8:
+            factor = standard_deviation(channel) / standard_deviation(clipped)
+            mean = clipped.mean()
+            clipped = (clipped - mean) * factor + mean
+        channel[...] = clipped
 
 
-# ours, the formula in float64, batchgeneratorsv2's module and class, arguments by position
+#: Ours, the formula in float64, batchgeneratorsv2's module and class, arguments by position.
 CASES = {
-    "multiplied": (MultiplicativeBrightness, brightened, "brightness.MultiplicativeBrightnessTransform", ((0.5, 2), False, 0.7)),
-    "shifted": (BrightnessAdditive, shifted, "brightness.BrightnessAdditiveTransform", (0.1, 0.5, False, 0.7)),
+    "multiplied": (
+        MultiplicativeBrightness,
+        brightened,
+        "brightness.MultiplicativeBrightnessTransform",
+        ((0.5, 2), False, 0.7),
+    ),
+    "shifted": (
+        BrightnessAdditive,
+        shifted,
+        "brightness.BrightnessAdditiveTransform",
+        (0.1, 0.5, False, 0.7),
+    ),
     "contrast": (
-        Contrast, lambda x, params: contrasted(x, params, True), "contrast.ContrastTransform", ((0.5, 2), True, False, 0.7),
+        Contrast,
+        contrasted_in_range,
+        "contrast.ContrastTransform",
+        ((0.5, 2), True, False, 0.7),
     ),
     "contrast, any range": (
-        Contrast, lambda x, params: contrasted(x, params, False), "contrast.ContrastTransform", ((0.5, 2), False, True),
+        Contrast,
+        contrasted,
+        "contrast.ContrastTransform",
+        ((0.5, 2), False, True),
     ),
-    "gamma": (Gamma, bent, "gamma.GammaTransform", ((0.3, 3), 0.5, False, 0.8, 0)),
-    "gamma, statistics retained": (Gamma, bent, "gamma.GammaTransform", ((0.3, 3), 0.5, False, 1, 1)),
-    "inverted": (InvertImage, inverted, "inversion.InvertImageTransform", (1, 0.5, 0.5)),
-    "cut off": (CutOffOutliers, cut, "random_clip.CutOffOutliersTransform", ((0.1, 10), (90, 99.9), False, 0.8, 0.5)),
-}  # fmt: skip
+    "gamma": (
+        Gamma,
+        bent,
+        "gamma.GammaTransform",
+        ((0.3, 3), 0.5, False, 0.8, 0),
+    ),
+    "gamma, statistics retained": (
+        Gamma,
+        bent,
+        "gamma.GammaTransform",
+        ((0.3, 3), 0.5, False, 1, 1),
+    ),
+    "inverted": (
+        InvertImage,
+        inverted,
+        "inversion.InvertImageTransform",
+        (1, 0.5, 0.5),
+    ),
+    "cut off": (
+        CutOffOutliers,
+        cut,
+        "random_clip.CutOffOutliersTransform",
+        ((0.1, 10), (90, 99.9), False, 0.8, 0.5),
+    ),
+}
+
+
+def as_theirs(key, value):
+    """Return a param as batchgeneratorsv2 takes it."""
+    if not isinstance(value, list) or key in ("percentiles", "retain_std"):
+        return value
+    if key == "apply_to_channel":
+        return torch.tensor(value, dtype=torch.int64)
+    return torch.tensor(value)
 
 
 def theirs(name, arguments, image, params):
     pytest.importorskip("batchgeneratorsv2")
-    import importlib
-
-    module, _, cls = name.rpartition(".")
-    transform = getattr(
-        importlib.import_module(f"batchgeneratorsv2.transforms.intensity.{module}"), cls
-    )(*arguments)
-    as_tensors = {
-        key: torch.tensor(value, dtype=torch.int64 if key == "apply_to_channel" else None)
-        if isinstance(value, list) and key not in ("percentiles", "retain_std")
-        else value
-        for key, value in params.items()
-    }
-    return transform._apply_to_image(torch.from_numpy(image.copy()), **as_tensors).numpy()
+    module_name, _, class_name = name.rpartition(".")
+    module = importlib.import_module(f"batchgeneratorsv2.transforms.intensity.{module_name}")
+    transform = getattr(module, class_name)(*arguments)
+    their_params = {key: as_theirs(key, value) for key, value in params.items()}
+    result = transform._apply_to_image(torch.from_numpy(image.copy()), **their_params)
+    return result.numpy()
 
 
 def allowed_rounding(image, exact):
-    """A few roundings of the largest number that has a part in the result."""
-    return 4 * 2.0**-24 * max(np.abs(image).max(), np.abs(exact).max(), np.ptp(image))
+    """Return a few roundings of the largest number that has a part in the result."""
+    largest = max(np.abs(image).max(), np.abs(exact).max(), np.ptp(image))
+    return 4 * 2.0**-24 * largest
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -120,16 +197,17 @@ def test_result_is_that_of_float64_within_rounding_next_to_batchgeneratorsv2s_an
     transform = cls(*arguments)
     for seed in range(25):
         image = scan(SHAPES[seed % len(SHAPES)], seed)
-        params = transform.sample(np.random.default_rng(seed), {"image": image.shape})
+        params = transform.sample(rng(seed), {"image": image.shape})
         exact = image.astype(np.float64)
         formula(exact, params)
-        found = transform.apply({"image": image}, params)["image"]
+        actual = transform.apply({"image": image}, params)["image"]
         other = theirs(name, arguments, image, params)
-        assert found.dtype == np.float32
-        error, allowed = np.abs(found - exact).max(), allowed_rounding(image, exact)
+        assert actual.dtype == np.float32
+        allowed = allowed_rounding(image, exact)
+        error = largest_error(actual, exact)
         assert error <= 2 * allowed
-        assert error <= np.abs(other - exact).max() + allowed
-        assert np.abs(found - other).max() <= 5e-4 * max(image.std(), exact.std())
+        assert error <= largest_error(other, exact) + allowed
+        assert largest_error(actual, other) <= 5e-4 * max(image.std(), exact.std())
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -144,20 +222,19 @@ def test_a_channel_without_a_finite_mean_becomes_nan_and_its_neighbour_does_not_
         Gamma(0.7, 1, False, 1, 1),
         InvertImage(1),
     ):
-        clean = transform(image=image, rng=np.random.default_rng(0))["image"]
-        found = transform(image=spoilt, rng=np.random.default_rng(0))["image"]
-        assert np.isnan(found[0]).all(), transform
-        assert found[0].tobytes() == np.full_like(found[0], np.nan).tobytes()
-        assert found[1].tobytes() == clean[1].tobytes()
+        clean = transform(image=image, rng=rng())["image"]
+        with_nan, neighbour = transform(image=spoilt, rng=rng())["image"]
+        assert with_nan.tobytes() == np.full_like(with_nan, np.nan).tobytes(), transform
+        assert neighbour.tobytes() == clean[1].tobytes()
 
 
-def test_brightness_leaves_nan_and_infinity_where_they_are():
+@pytest.mark.parametrize(
+    "transform", [MultiplicativeBrightness(2.0, False), BrightnessAdditive(1, 1)]
+)
+def test_brightness_leaves_nan_and_infinity_where_they_are(transform):
     image = np.array([[[1, np.nan, np.inf, -np.inf]]], np.float32)
-    for transform in (MultiplicativeBrightness(2.0, False), BrightnessAdditive(1, 1)):
-        np.testing.assert_array_equal(
-            transform(image=image, rng=np.random.default_rng(0))["image"],
-            [[[2, np.nan, np.inf, -np.inf]]],
-        )
+    result = transform(image=image, rng=rng())["image"]
+    np.testing.assert_array_equal(result, [[[2, np.nan, np.inf, -np.inf]]])
 
 
 def cut_channel(image, lower, upper, retain):
@@ -205,7 +282,7 @@ def test_a_percentile_beside_an_infinity_makes_no_nan(values, lower, upper, expe
 def test_a_channel_with_a_nan_is_not_clamped_but_becomes_nan():
     image = scan((2, 10, 100), 0)
     image[0, 3, 4] = np.nan
-    cut = CutOffOutliers(1, 99)(image=image, rng=np.random.default_rng(0))["image"]
+    cut = CutOffOutliers(1, 99)(image=image, rng=rng())["image"]
     assert np.isnan(cut[0]).all()
     assert np.isfinite(cut[1]).all()
 
@@ -225,61 +302,88 @@ def test_gamma_retains_the_statistics_of_a_channel_with_an_outlier(outlier, inve
     bent(exact, params)
     found = Gamma(0.7, 0, False, 1, 1).apply({"image": image}, params)["image"]
     other = theirs(*CASES["gamma"][2:], image, params)
-    assert np.abs(found - exact).max() <= np.abs(other - exact).max() + allowed_rounding(
-        image, exact
-    )
+    allowed = largest_error(other, exact) + allowed_rounding(image, exact)
+    assert largest_error(found, exact) <= allowed
     np.testing.assert_allclose(found.std(dtype=float), image.std(dtype=float), rtol=1e-6)
 
 
 @pytest.mark.parametrize("value", [0.0, 3.7, -1e6])
-def test_a_constant_channel_stays_as_it_is(value):
+@pytest.mark.parametrize("case", [case for case in CASES if case not in ("multiplied", "shifted")])
+def test_a_constant_channel_stays_as_it_is(case, value):
+    cls, _, _, arguments = CASES[case]
     image = np.full((1, 5, 6, 7), value, np.float32)
-    for cls, _, _, arguments in list(CASES.values())[2:]:
-        found = cls(*arguments)(image=image, rng=np.random.default_rng(1))["image"]
-        np.testing.assert_allclose(found, image, rtol=1e-7)
+    result = cls(*arguments)(image=image, rng=rng(1))["image"]
+    np.testing.assert_allclose(result, image, rtol=1e-7)
 
 
 @pytest.mark.parametrize("contrast_range", [(0.5, 2), (0.9, 1.1), (1.2, 2), (1, 1)])
 def test_bg_contrast_draws_as_the_original(contrast_range):
-    theirs = pytest.importorskip("batchgeneratorsv2.transforms.intensity.contrast").BGContrast(
-        contrast_range
-    )
+    module = pytest.importorskip("batchgeneratorsv2.transforms.intensity.contrast")
+    original = module.BGContrast(contrast_range)
     ours = BGContrast(contrast_range)
-    rng = np.random.default_rng(0)
+    generator = rng()
     np.random.seed(0)
-    found = [ours(rng) for _ in range(3000)]
-    assert stats.ks_2samp(found, [theirs() for _ in range(3000)]).pvalue > 1e-3
+    factors = [ours(generator) for _ in range(3000)]
+    their_factors = [original() for _ in range(3000)]
+    assert stats.ks_2samp(factors, their_factors).pvalue > 1e-3
     if contrast_range[0] < 1:
-        assert stats.binomtest(sum(factor < 1 for factor in found), 3000, 0.5).pvalue > 1e-4
+        num_below = sum(factor < 1 for factor in factors)
+        assert stats.binomtest(num_below, 3000, 0.5).pvalue > 1e-4
 
 
-def test_bg_contrast_serves_as_object_as_method_and_with_a_callable():
-    rng = np.random.default_rng(0)
-    for factor in (
+def from_half_to_one_and_a_half(rng):
+    return 0.5 + rng.random()
+
+
+@pytest.mark.parametrize(
+    "factor",
+    [
         BGContrast((0.5, 2)),
         BGContrast((0.5, 2)).sample_contrast,
-        BGContrast(lambda rng: 0.5 + rng.random()),
-    ):
-        (first, *_) = Contrast(factor, True, False).sample(rng, {"image": (3, 4, 4)})["multipliers"]
-        assert 0.5 <= first <= 2
-    assert BGContrast(lambda: 1.25)(rng) == 1.25
+        BGContrast(from_half_to_one_and_a_half),
+    ],
+)
+def test_bg_contrast_serves_as_object_as_method_and_with_a_callable(factor):
+    params = Contrast(factor, True, False).sample(rng(), {"image": (3, 4, 4)})
+    assert 0.5 <= params["multipliers"][0] <= 2
+
+
+def test_bg_contrast_needs_no_generator_for_a_callable_that_takes_none():
+    assert BGContrast(lambda: 1.25)(rng()) == 1.25
+
+
+SPACE = (2, 4, 5)
+
+
+class Asked:
+    """Callables that keep what they were told."""
+
+    def __init__(self):
+        self.told = []
+
+    def of_channel(self, channel):
+        self.told.append((channel,))
+        return 0.5
+
+    def of_axis(self, shape, dim):
+        self.told.append((tuple(shape), dim))
+        return 0.5
+
+    def of_both(self, image, channel, dim):
+        self.told.append((image.shape, channel, dim))
+        return 0.5
 
 
 def test_callables_are_told_what_they_ask_for():
-    told, space = [], (2, 4, 5)
-
-    def note(*values):
-        told.append(values)
-        return 0.5
-
+    asked = Asked()
     for transform in (
-        MultiplicativeBrightness(lambda channel: note(channel), False),
-        BiasField(lambda channel: note(channel), 0, synchronize_channels=False),
-        GaussianBlur(lambda shape, dim: note(tuple(shape), dim)),
-        SimulateLowResolution(
-            lambda image, channel, dim: note(image.shape, channel, dim), False, False, None
-        ),
+        MultiplicativeBrightness(asked.of_channel, False),
+        BiasField(asked.of_channel, 0, synchronize_channels=False),
+        GaussianBlur(asked.of_axis),
+        SimulateLowResolution(asked.of_both, False, False, None),
     ):
-        transform(image=np.zeros(space, np.float32), rng=np.random.default_rng(0))
-    of_axes = [*product([space], [1, 2])] * 2 + [*product([space], [0, 1], [0, 1])]
-    assert told == [(0,), (1,), (0,), (1,), *of_axes]
+        transform(image=np.zeros(SPACE, np.float32), rng=rng())
+    of_channels = [(0,), (1,)] * 2
+    of_axes = list(product([SPACE], [1, 2])) * 2
+    of_both = list(product([SPACE], [0, 1], [0, 1]))
+    assert asked.told == of_channels + of_axes + of_both

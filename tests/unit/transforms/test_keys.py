@@ -5,6 +5,7 @@ degrees.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,10 @@ from detaug.nnunet import TRAINING_TRANSFORMS, training_transforms, validation_t
 from tests.support.transforms.generators import rng
 
 SPACE = (12, 10, 8)
-IMAGE = np.random.default_rng(0).standard_normal((1, *SPACE)).astype(np.float32)
-LABELS = np.random.default_rng(1).integers(0, 3, (1, *SPACE)).astype(np.int16)
+IMAGE = rng().standard_normal((1, *SPACE)).astype(np.float32)
+LABELS = rng(1).integers(0, 3, (1, *SPACE)).astype(np.int16)
+IMAGES = IMAGE[None]
+LABELS_OF_BATCH = LABELS[None]
 SHARED = {
     "patch_size": SPACE,
     "rotation": (-0.5, 0.5),
@@ -35,12 +38,18 @@ def mirror(**options: Any) -> t.Compose:
 
 PIPELINES: dict[str, Any] = {
     "Compose": mirror,
-    "validation_transforms": lambda **options: validation_transforms(None, **options),
-    **{
-        name: lambda build=build, **options: build(**SHARED, **options)
-        for name, build in TRAINING_TRANSFORMS.items()
-    },
+    "validation_transforms": partial(validation_transforms, None),
 }
+for trainer, build_transforms in TRAINING_TRANSFORMS.items():
+    PIPELINES[trainer] = partial(build_transforms, **SHARED)
+
+
+def keys_of(sample: dict[str, Any]) -> str:
+    return "+".join(sample)
+
+
+def kind_of(pipeline: t.Transform) -> str:
+    return type(pipeline).__name__
 
 
 @pytest.mark.parametrize("name", PIPELINES)
@@ -51,7 +60,7 @@ def test_unknown_key_of_the_images_spatial_shape_is_an_error_in(name: str) -> No
     assert "image, regression_target, segmentation. Say" in message
     assert 'keys={"mask": "segmentation"}' in message
     with pytest.raises(ValueError, match=r"Known keys are data, seg, target"):
-        PIPELINES[name]()(data=IMAGE[None], label=LABELS[None], rng=rng())
+        PIPELINES[name]()(data=IMAGES, label=LABELS_OF_BATCH, rng=rng())
 
 
 @pytest.mark.parametrize("name", PIPELINES)
@@ -63,119 +72,165 @@ def test_keys_give_names_their_roles_in(name: str) -> None:
     assert fingerprint(named["label"]) == fingerprint(expected["segmentation"])
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"image": IMAGE, "mask": LABELS[0]},
-        {"image": IMAGE, "masks": [LABELS[0], LABELS[0]]},
-        {"image": IMAGE, "label": torch.from_numpy(LABELS)},
-        {"image": IMAGE, "seg": LABELS},
-        {"image": IMAGE[0], "mask": LABELS[0, 0]},
-        {"img": IMAGE, "segmentation": LABELS},
-        {"img": IMAGE[0]},
-        {"data": [IMAGE], "label": LABELS[None]},
-        {"data": torch.from_numpy(IMAGE[None]), "masks": torch.from_numpy(LABELS[None])},
-        {"data": IMAGE[None], "seg": LABELS[None], "previous": LABELS[None]},
-    ],
-    ids=lambda given: "+".join(given),
-)  # fmt: skip
+UNKNOWN_KEYS: list[dict[str, Any]] = [
+    {"image": IMAGE, "mask": LABELS[0]},
+    {"image": IMAGE, "masks": [LABELS[0], LABELS[0]]},
+    {"image": IMAGE, "label": torch.from_numpy(LABELS)},
+    {"image": IMAGE, "seg": LABELS},
+    {"image": IMAGE[0], "mask": LABELS[0, 0]},
+    {"img": IMAGE, "segmentation": LABELS},
+    {"img": IMAGE[0]},
+]
+UNKNOWN_KEYS_OF_BATCHES: list[dict[str, Any]] = [
+    {"data": [IMAGE], "label": LABELS_OF_BATCH},
+    {"data": torch.from_numpy(IMAGES), "masks": torch.from_numpy(LABELS_OF_BATCH)},
+    {"data": IMAGES, "seg": LABELS_OF_BATCH, "previous": LABELS_OF_BATCH},
+]
+
+
+@pytest.mark.parametrize("given", UNKNOWN_KEYS + UNKNOWN_KEYS_OF_BATCHES, ids=keys_of)
 def test_such_a_key_is_an_error(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"keys=\{"):
         t.OneOf([t.Mirror((0,))])(**given, rng=rng())
-    if "data" not in given:
-        with pytest.raises(ValueError, match=r"keys=\{"):
-            t.Mirror((0,)).apply(given, {})
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"image": IMAGE, "affine": np.eye(4), "spacing": (1.0, 1.0, 2.0), "name": "case_1", "label": np.array([0, 1])},
-        {"image": IMAGE, "label": 3, "meta": {"affine": np.eye(4)}, "history": [1, 2], "absent": None},
-        {"image": IMAGE, "keypoints": np.ones((4, 3)), "bbox": np.ones((2, 6)), "bbox_labels": np.ones(2, int)},
-        {"segmentation": LABELS, "affine": np.eye(4)},
-        {"data": IMAGE[None], "seg": LABELS[None], "keys": np.array(["case_1"]), "properties": [{"spacing": [1.0, 1.0, 1.0]}]},
-        {"data": IMAGE[None], "seg": None, "age": np.array([[63.0]]), "class": np.array([1]), "affine": np.eye(4)[None]},
-    ],
-    ids=lambda given: "+".join(given),
-)  # fmt: skip
+@pytest.mark.parametrize("given", UNKNOWN_KEYS, ids=keys_of)
+def test_such_a_key_is_an_error_of_given_params(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"keys=\{"):
+        t.Mirror((0,)).apply(given, {})
+
+
+NO_IMAGES: list[dict[str, Any]] = [
+    {
+        "image": IMAGE,
+        "affine": np.eye(4),
+        "spacing": (1.0, 1.0, 2.0),
+        "name": "case_1",
+        "label": np.array([0, 1]),
+    },
+    {
+        "image": IMAGE,
+        "label": 3,
+        "meta": {"affine": np.eye(4)},
+        "history": [1, 2],
+        "absent": None,
+    },
+    {
+        "image": IMAGE,
+        "keypoints": np.ones((4, 3)),
+        "bbox": np.ones((2, 6)),
+        "bbox_labels": np.ones(2, int),
+    },
+    {
+        "segmentation": LABELS,
+        "affine": np.eye(4),
+    },
+    {
+        "data": IMAGES,
+        "seg": LABELS_OF_BATCH,
+        "keys": np.array(["case_1"]),
+        "properties": [{"spacing": [1.0, 1.0, 1.0]}],
+    },
+    {
+        "data": IMAGES,
+        "seg": None,
+        "age": np.array([[63.0]]),
+        "class": np.array([1]),
+        "affine": np.eye(4)[None],
+    },
+]
+ROLES = {"image", "segmentation", "data", "seg", "target"}
+
+
+@pytest.mark.parametrize("given", NO_IMAGES, ids=keys_of)
 def test_such_keys_are_not_refused(given: dict[str, Any]) -> None:
-    made = t.RemoveLabel(-1, 0)(**given, rng=rng())
-    assert list(made) == list(given)
-    for name in given.keys() - {"image", "segmentation", "data", "seg", "target"}:
-        assert fingerprint(made[name]) == fingerprint(given[name])
+    result = t.RemoveLabel(-1, 0)(**given, rng=rng())
+    assert list(result) == list(given)
+    for name in given.keys() - ROLES:
+        assert fingerprint(result[name]) == fingerprint(given[name])
+
+
+NOISE_OR_TURN = t.OneOf([t.RandomApply(t.Rot90(1), 0), t.InvertImage(1)])
+#: Pipelines that move voxels, or may do so.
+MOVING = [
+    t.Mirror((0,)),
+    t.CenterCrop((5, 5, 5)),
+    t.SpatialTransform(SPACE, 0, False),
+    t.Compose([t.GaussianNoise(), NOISE_OR_TURN]),
+    t.ForeignTransform(dict),
+    training_transforms(**{**SHARED, "do_dummy_2d": True}),
+]
+
+
+@pytest.mark.parametrize("key", ["keypoints", "bbox", "bboxes"])
+@pytest.mark.parametrize("pipeline", MOVING, ids=kind_of)
+def test_points_and_boxes_are_refused_where_voxels_move(pipeline: t.Transform, key: str) -> None:
+    says = f"{key} would stay where they are while .*: detaug transforms no points"
+    sample = {"image": IMAGE, key: np.ones((2, 3))}
+    with pytest.raises(ValueError, match=says):
+        pipeline(**sample, rng=rng())
+    with pytest.raises(ValueError, match=says):
+        pipeline(**{"data": IMAGES, key: [[(1, 2, 3)]]}, rng=rng())
+    with pytest.raises(ValueError, match=f"{key} would stay"):
+        pipeline.apply(sample, {})
+
+
+@pytest.mark.parametrize("role", ["keypoints", "bbox", "bboxes"])
+def test_points_and_boxes_are_no_roles(role: str) -> None:
+    with pytest.raises(ValueError, match="which is no role"):
+        mirror(keys={"points": role})
+
+
+def test_points_that_are_to_stay_are_passed() -> None:
+    pipeline = mirror(keys={"keypoints": None})
+    result = pipeline(image=IMAGE, keypoints=[1], bbox=None, rng=rng())
+    assert result["keypoints"] == [1]
+    assert result["bbox"] is None
 
 
 @pytest.mark.parametrize(
-    "pipeline",
+    ("keys", "image_key", "label_key"),
     [
-        t.Mirror((0,)),
-        t.CenterCrop((5, 5, 5)),
-        t.SpatialTransform(SPACE, 0, False),
-        t.Compose([t.GaussianNoise(), t.OneOf([t.RandomApply(t.Rot90(1), 0), t.InvertImage(1)])]),
-        t.ForeignTransform(dict),
-        training_transforms(**{**SHARED, "do_dummy_2d": True}),
-    ],
-    ids=lambda pipeline: type(pipeline).__name__,
-)
-def test_points_and_boxes_are_refused_where_voxels_move(pipeline: t.Transform) -> None:
-    for key in ("keypoints", "bbox", "bboxes"):
-        for given in (
-            {"image": IMAGE, key: np.ones((2, 3))},
-            {"data": IMAGE[None], key: [[(1, 2, 3)]]},
-        ):
-            with pytest.raises(
-                ValueError,
-                match=f"{key} would stay where they are while .*: detaug transforms no points",
-            ):
-                pipeline(**given, rng=rng())
-        with pytest.raises(ValueError, match=f"{key} would stay"):
-            pipeline.apply({"image": IMAGE, key: np.ones((2, 3))}, {})
-        with pytest.raises(ValueError, match="which is no role"):
-            mirror(keys={"points": key})
-    passed = mirror(keys={"keypoints": None})(image=IMAGE, keypoints=[1], bbox=None, rng=rng())
-    assert (passed["keypoints"], passed["bbox"]) == ([1], None)
-
-
-@pytest.mark.parametrize(
-    ("keys", "names"),
-    [
-        ({"data": "image", "label": "segmentation"}, ("data", "label")),
-        ({"label": "segmentation"}, ("data", "label")),
-        ({"label": "seg"}, ("data", "label")),
-        ({"image": "data", "mask": "target"}, ("image", "mask")),
+        ({"data": "image", "label": "segmentation"}, "data", "label"),
+        ({"label": "segmentation"}, "data", "label"),
+        ({"label": "seg"}, "data", "label"),
+        ({"image": "data", "mask": "target"}, "image", "mask"),
     ],
 )
-def test_keys_of_batches(keys: dict[str, str], names: tuple[str, str]) -> None:
-    images, labels = np.stack([IMAGE, IMAGE + 1]), np.stack([LABELS, LABELS])
+def test_keys_of_batches(keys: dict[str, str], image_key: str, label_key: str) -> None:
+    images = np.stack([IMAGE, IMAGE + 1])
+    labels = np.stack([LABELS, LABELS])
     expected = mirror()(data=images, seg=labels, rng=rng())
-    made = mirror(keys=keys)(
-        **dict(zip(names, (images, labels), strict=True)), case=["a", "b"], rng=rng()
-    )
-    assert list(made) == [*names, "case"]
-    for name, theirs in zip(names, ("data", "seg"), strict=True):
-        assert fingerprint(made[name]) == fingerprint(expected[theirs])
+    batch = {image_key: images, label_key: labels, "case": ["a", "b"]}
+    result = mirror(keys=keys)(**batch, rng=rng())
+    assert list(result) == [image_key, label_key, "case"]
+    assert fingerprint(result[image_key]) == fingerprint(expected["data"])
+    assert fingerprint(result[label_key]) == fingerprint(expected["seg"])
 
 
 def test_several_images_of_one_shape_are_transformed_alike() -> None:
     keys = {"t1": "image", "t2": "image", "label": "segmentation", "previous": "segmentation"}
-    pipeline = training_transforms(**{**SHARED, "rotation": 0.4, "ds_scales": [1, 0.5]}, keys=keys)
-    both = np.concatenate([IMAGE, IMAGE + 1, 2 - IMAGE])
-    expected = training_transforms(**{**SHARED, "rotation": 0.4, "ds_scales": [1, 0.5]})(
-        image=both, segmentation=np.concatenate([LABELS, LABELS]), rng=rng()
+    options = {**SHARED, "rotation": 0.4, "ds_scales": [1, 0.5]}
+    images = np.concatenate([IMAGE, IMAGE + 1, 2 - IMAGE])
+    labels = np.concatenate([LABELS, LABELS])
+    expected = training_transforms(**options)(image=images, segmentation=labels, rng=rng())
+    result = training_transforms(**options, keys=keys)(
+        previous=LABELS,
+        label=torch.from_numpy(LABELS),
+        t2=images[1:].astype(np.float16),
+        t1=IMAGE,
+        rng=rng(),
     )
-    made = pipeline(
-        previous=LABELS, label=torch.from_numpy(LABELS), t2=both[1:].astype(np.float16), t1=IMAGE, rng=rng(),
-    )  # fmt: skip
-    assert list(made) == ["previous", "label", "t2", "t1"]
-    assert made["t1"].dtype == np.float32
-    assert made["t2"].dtype == np.float16
-    assert np.array_equal(made["t1"], expected["image"][:1])
-    assert np.allclose(made["t2"], expected["image"][1:], atol=0.02)
-    assert isinstance(made["label"][1], torch.Tensor)
-    for level in range(2):
-        assert np.array_equal(made["label"][level].numpy(), expected["segmentation"][level][:1])
-        assert np.array_equal(made["previous"][level], expected["segmentation"][level][1:])
+    assert list(result) == ["previous", "label", "t2", "t1"]
+    assert result["t1"].dtype == np.float32
+    assert result["t2"].dtype == np.float16
+    assert np.array_equal(result["t1"], expected["image"][:1])
+    assert np.allclose(result["t2"], expected["image"][1:], atol=0.02)
+    for level, of_level in enumerate(expected["segmentation"]):
+        label = result["label"][level]
+        assert isinstance(label, torch.Tensor)
+        assert np.array_equal(label.numpy(), of_level[:1])
+        assert np.array_equal(result["previous"][level], of_level[1:])
 
 
 def test_several_arrays_of_one_role_that_cannot_be_joined_are_an_error() -> None:
@@ -236,23 +291,26 @@ def test_keys_belong_to_the_outermost_pipeline() -> None:
         t.Compose([mirror(keys=LABEL_KEYS)])
 
 
+#: Pipelines that know that samples have three axes.
+IN_3D: list[t.Transform] = [
+    t.Compose([t.Mirror((0, 1)), t.SpatialTransform(SPACE, 0, False)]),
+    t.Compose([t.Mirror((0, 1))], dim=3),
+    t.Compose([t.Mirror((0, 1)), t.DownsampleSegForDS([(1, 1, 1), (1, 0.5, 0.5)])]),
+    training_transforms(**SHARED),
+    training_transforms(**{**SHARED, "do_dummy_2d": True}),
+    TRAINING_TRANSFORMS["nnUNetTrainerDA5"](**SHARED, keys={"x": None}),
+]
+
+
+@pytest.mark.parametrize("pipeline", IN_3D)
 @pytest.mark.parametrize(
-    "make",
-    [
-        lambda: t.Compose([t.Mirror((0, 1)), t.SpatialTransform(SPACE, 0, False)]),
-        lambda: t.Compose([t.Mirror((0, 1))], dim=3),
-        lambda: t.Compose([t.Mirror((0, 1)), t.DownsampleSegForDS([(1, 1, 1), (1, 0.5, 0.5)])]),
-        lambda: training_transforms(**SHARED),
-        lambda: training_transforms(**{**SHARED, "do_dummy_2d": True}),
-        lambda: TRAINING_TRANSFORMS["nnUNetTrainerDA5"](**SHARED, keys={"x": None}),
-    ],
+    "given", [{"image": IMAGE[0]}, {"segmentation": LABELS[0]}, {"data": IMAGE}], ids=keys_of
 )
-def test_volume_without_channel_axis_is_an_error_where_the_dimension_is_known(make: Any) -> None:
-    for given in ({"image": IMAGE[0]}, {"segmentation": LABELS[0]}, {"data": IMAGE}):
-        with pytest.raises(
-            ValueError, match=r"made for 3-D samples; if its channel axis is missing"
-        ):
-            make()(**given, rng=rng())
+def test_volume_without_channel_axis_is_an_error_where_the_dimension_is_known(
+    pipeline: t.Transform, given: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError, match=r"made for 3-D samples; if its channel axis is missing"):
+        pipeline(**given, rng=rng())
 
 
 def test_arrays_of_one_sample_have_as_many_axes() -> None:

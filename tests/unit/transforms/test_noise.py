@@ -8,74 +8,98 @@ import torch
 from scipy import stats
 
 from detaug.transforms.noise import GaussianNoise, RicianNoise
-from tests.support.transforms.generators import normals, scan
+from tests.support.transforms.errors import largest_error
+from tests.support.transforms.generators import generator, normals, scan
 
-SHAPES = [(1, 20, 24, 28), (3, 30, 17), (4, 5, 1, 31), (2, 1, 40)]
+SHAPES = [
+    (1, 20, 24, 28),
+    (3, 30, 17),
+    (4, 5, 1, 31),
+    (2, 1, 40),
+]
+
+
+def field(params, image, first_stream):
+    """Return standard normals: of channel c those of stream ``first_stream + 2 * c``."""
+    channels = []
+    for c in range(len(image)):
+        channels.append(normals(image.shape[1:], params["key"], first_stream + 2 * c))
+    return np.stack(channels)
 
 
 def rician(image, params):
-    x, sigma, space = image.astype(np.float64), params["variance"], image.shape[1:]
-    real = np.stack([normals(space, params["key"], 2 * c) for c in range(len(x))])
-    imaginary = np.stack([normals(space, params["key"], 2 * c + 1) for c in range(len(x))])
-    noisy = np.hypot(x - x.min() + sigma * real, sigma * imaginary)
-    return (noisy - noisy.mean()) / noisy.std() * x.std() + x.mean()
+    x = image.astype(np.float64)
+    sigma = params["variance"]
+    real = x - x.min() + sigma * field(params, image, 0)
+    imaginary = sigma * field(params, image, 1)
+    noisy = np.hypot(real, imaginary)
+    standardized = (noisy - noisy.mean()) / noisy.std()
+    return standardized * x.std() + x.mean()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_gaussian_noise_is_sigma_times_the_field_of_each_channels_stream(shape):
     image = scan(shape)
     transform = GaussianNoise((0.1, 0.5), p_per_channel=0.7)
-    params = transform.sample(np.random.default_rng(1), {"image": shape})
+    params = transform.sample(generator(1), {"image": shape})
     exact = image.astype(np.float64)
     for c, sigma in zip(params["apply_to_channel"], params["sigmas"], strict=True):
         exact[c] += sigma * normals(shape[1:], params["key"], c)
-    found = transform.apply({"image": image}, params)["image"]
-    assert np.abs(found - exact).max() <= 2.0**-23 * np.abs(exact).max()
+    result = transform.apply({"image": image}, params)["image"]
+    assert largest_error(result, exact) <= 2.0**-23 * np.abs(exact).max()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_rician_noise_is_its_formula_in_float64(shape):
-    for seed in range(3):
-        image = scan(shape, seed)
-        params = RicianNoise((0.05, 3)).sample(np.random.default_rng(seed), {"image": shape})
-        found = RicianNoise().apply({"image": image}, params)["image"]
-        exact = rician(image, params)
-        assert np.abs(found - exact).max() <= 2.0**-22 * max(np.abs(exact).max(), np.ptp(image))
+@pytest.mark.parametrize("seed", range(3))
+def test_rician_noise_is_its_formula_in_float64(shape, seed):
+    image = scan(shape, seed)
+    params = RicianNoise((0.05, 3)).sample(generator(seed), {"image": shape})
+    result = RicianNoise().apply({"image": image}, params)["image"]
+    exact = rician(image, params)
+    largest = max(np.abs(exact).max(), np.ptp(image))
+    assert largest_error(result, exact) <= 2.0**-22 * largest
 
 
-def test_both_are_distributed_as_the_originals():
-    pytest.importorskip("batchgeneratorsv2")
-    from batchgeneratorsv2.transforms.intensity.gaussian_noise import GaussianNoiseTransform
-    from batchgeneratorsv2.transforms.noise.rician import RicianNoiseTransform
+GAUSSIAN = "intensity.gaussian_noise.GaussianNoiseTransform"
+RICIAN = "noise.rician.RicianNoiseTransform"
 
+
+@pytest.mark.parametrize(
+    ("transform", "name", "variance"),
+    [
+        (GaussianNoise(0.2), GAUSSIAN, 0.2),
+        (RicianNoise(0.2), RICIAN, (0.2, 0.2)),
+    ],
+)
+def test_both_are_distributed_as_the_originals(transform, name, variance):
+    module_name, _, class_name = name.rpartition(".")
+    module = pytest.importorskip(f"batchgeneratorsv2.transforms.{module_name}")
+    original = getattr(module, class_name)(variance)
     torch.manual_seed(0)
     image = np.linspace(0, 1, 30_000, dtype=np.float32).reshape(1, 30, 1000)
-    for ours, theirs in (
-        (GaussianNoise(0.2), GaussianNoiseTransform(0.2)),
-        (RicianNoise(0.2), RicianNoiseTransform((0.2, 0.2))),
-    ):
-        found = ours(image=image, rng=np.random.default_rng(0))["image"]
-        other = theirs(image=torch.from_numpy(image.copy()))["image"].numpy()
-        for part in (slice(0, 10), slice(10, 20), slice(20, 30)):
-            assert stats.ks_2samp(found[0, part].ravel(), other[0, part].ravel()).pvalue > 1e-3
+    ours = transform(image=image, rng=generator())["image"][0]
+    theirs = original(image=torch.from_numpy(image.copy()))["image"][0].numpy()
+    for rows in (slice(0, 10), slice(10, 20), slice(20, 30)):
+        test = stats.ks_2samp(ours[rows].ravel(), theirs[rows].ravel())
+        assert test.pvalue > 1e-3
 
 
 def test_nan_and_infinity():
     image = scan((1, 6, 7))
-    image[0, 0, :2] = np.nan, np.inf
-    found = GaussianNoise(0.1)(image=image, rng=np.random.default_rng(0))["image"]
-    assert np.isnan(found[0, 0, 0])
-    assert found[0, 0, 1] == np.inf
-    assert np.isfinite(found.ravel()[2:]).all()
-    assert np.isnan(RicianNoise(0.1)(image=image, rng=np.random.default_rng(0))["image"]).all()
-
-
-def test_one_voxel_and_a_constant_image_get_the_mean_back():
-    one = RicianNoise(0.1)(image=np.full((1, 1, 1), 3.5, np.float32), rng=np.random.default_rng(0))[
+    image[0, 0, 0] = np.nan
+    image[0, 0, 1] = np.inf
+    with_nan, with_infinity, *others = GaussianNoise(0.1)(image=image, rng=generator())[
         "image"
-    ]
-    assert one.tolist() == [[[3.5]]]
-    constant = RicianNoise(0.1)(
-        image=np.full((1, 9, 9), 3.5, np.float32), rng=np.random.default_rng(0)
-    )["image"]
-    np.testing.assert_allclose(constant, 3.5)
+    ].ravel()
+    assert np.isnan(with_nan)
+    assert with_infinity == np.inf
+    assert np.isfinite(others).all()
+    rician_result = RicianNoise(0.1)(image=image, rng=generator())["image"]
+    assert np.isnan(rician_result).all()
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 9, 9)])
+def test_one_voxel_and_a_constant_image_get_the_mean_back(shape):
+    image = np.full(shape, 3.5, np.float32)
+    result = RicianNoise(0.1)(image=image, rng=generator())["image"]
+    np.testing.assert_allclose(result, 3.5)

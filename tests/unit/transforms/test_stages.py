@@ -17,13 +17,10 @@ from tests.support.transforms.golden import sample
 
 
 def pipeline() -> t.Compose:
-    return t.Compose(
-        [
-            t.SpatialTransform((14, 12, 10), 0, False, p_rotation=0.2, rotation=(-0.5, 0.5)),
-            t.RandomApply(t.GaussianNoise((0, 0.1)), 0.3),
-            t.OneOf([t.Mirror((0, 1)), t.InvertImage(1)]),
-        ]
-    )
+    spatial = t.SpatialTransform((14, 12, 10), 0, False, p_rotation=0.2, rotation=(-0.5, 0.5))
+    noise = t.RandomApply(t.GaussianNoise((0, 0.1)), 0.3)
+    mirror_or_inversion = t.OneOf([t.Mirror((0, 1)), t.InvertImage(1)])
+    return t.Compose([spatial, noise, mirror_or_inversion])
 
 
 def test_a_pipeline_is_written_with_its_transforms_and_their_arguments() -> None:
@@ -71,10 +68,10 @@ def test_stages_one_after_another_are_the_pipeline(name: str) -> None:
 
     with observe_transforms(observer):
         assert fingerprint(pipeline(**given, rng=rng())) == expected
-    assert [stage.place for stage in seen] == sorted(stage.place for stage in seen)
-    assert not any(
-        isinstance(stage.transform, (t.Compose, t.RandomApply, t.OneOf)) for stage in seen
-    )
+    places = [stage.place for stage in seen]
+    assert places == sorted(places)
+    for stage in seen:
+        assert not isinstance(stage.transform, (t.Compose, t.RandomApply, t.OneOf))
     assert seen[-1].transform is pipeline.transforms[1]
 
 
@@ -86,20 +83,23 @@ class Twice(t.Compose):
 
 def test_composition_that_does_something_else_besides_is_one_stage() -> None:
     pipeline = t.Compose([Twice([t.InvertImage(1)])])
-    (stage,) = pipeline.stages(pipeline.sample(rng(), {"image": (1, 8, 8)}))
-    assert (stage.place, type(stage.transform)) == ((0,), Twice)
+    params = pipeline.sample(rng(), {"image": (1, 8, 8)})
+    (stage,) = pipeline.stages(params)
+    assert stage.place == (0,)
+    assert type(stage.transform) is Twice
 
 
 def test_pipeline_that_an_observer_calls_is_not_observed() -> None:
     calls = []
+    image = np.ones((1, 4, 4), np.float32)
 
     def observer(root: t.Transform, workspace: Workspace, params: dict[str, Any]) -> None:
         calls.append(root)
-        t.InvertImage(1)(image=np.ones((1, 4, 4), np.float32), rng=rng())
+        t.InvertImage(1)(image=image, rng=rng())
         root.apply_in(workspace, params)
 
     mirror = t.Mirror((0,))
     with observe_transforms(observer):
-        mirror(image=np.ones((1, 4, 4), np.float32), rng=rng())
-    mirror(image=np.ones((1, 4, 4), np.float32), rng=rng())
+        mirror(image=image, rng=rng())
+    mirror(image=image, rng=rng())
     assert calls == [mirror]

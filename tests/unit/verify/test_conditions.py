@@ -21,6 +21,7 @@ import pytest
 
 from detaug.system.interception import Site
 from detaug.verification.conditions import Conditions, ControlledEnvironment
+from tests.support.waiting import join
 
 
 def asked() -> tuple[object, ...]:
@@ -44,6 +45,37 @@ def asked() -> tuple[object, ...]:
     )
 
 
+HERE = Site("pipeline.py", 3)
+ELSEWHERE = Site("pipeline.py", 4)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "states"),
+    [
+        (Conditions(), [0, 0, 0]),
+        (Conditions("clock", 5), [5, 5, 5]),
+        (Conditions("clock", 5, HERE), [5, 0, 0]),
+        (Conditions("process", 5), [0, 0, 0]),
+        (Conditions("process", 5, HERE), [0, 0, 0]),
+    ],
+)
+def test_a_factor_changes_for_the_lines_in_question(
+    conditions: Conditions, states: list[int]
+) -> None:
+    sites = (HERE, ELSEWHERE, None)
+    assert [conditions.state_of("clock", site) for site in sites] == states
+
+
+def test_the_calls_of_one_line_alone_are_changed() -> None:
+    with under(Conditions()) as sites:
+        asked()
+    first_clock = next(iter(sites["clock"]))
+    only_that = answers(Conditions("clock", 1, first_clock))
+    still = answers(Conditions())
+    changed = [number for number in range(len(still)) if still[number] != only_that[number]]
+    assert changed == [9]
+
+
 @contextmanager
 def under(conditions: Conditions) -> Iterator[dict[str, dict[Site, str]]]:
     surroundings = ControlledEnvironment(conditions)
@@ -56,12 +88,17 @@ def answers(conditions: Conditions) -> tuple[object, ...]:
         return asked()
 
 
+def read_the_clock() -> None:
+    for _ in range(5):
+        time.time()
+
+
 def test_another_threads_clock_is_its_own() -> None:
     with under(Conditions()):
         before = time.time()
-        thread = threading.Thread(target=lambda: [time.time() for _ in range(5)])
+        thread = threading.Thread(target=read_the_clock)
         thread.start()
-        thread.join()
+        join(thread, "the thread has read the clock")
         assert time.time() - before == pytest.approx(1e-3, rel=1e-3)
 
 
