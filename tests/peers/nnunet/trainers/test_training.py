@@ -201,6 +201,9 @@ def test_torch_has_a_fixed_number_of_threads_on_a_cpu(
                 monkeypatch.setenv("DETAUG_CPU_THREADS", text)
             made = initialized(nnunet_environment, ShortDetAug)
             assert torch.get_num_threads() == made._record().cpu_threads == threads
+        monkeypatch.setenv("DETAUG_CPU_THREADS", "all")
+        with pytest.raises(ValueError, match="DETAUG_CPU_THREADS='all' in the environment must be"):
+            initialized(nnunet_environment, ShortDetAug)
     finally:
         torch.set_num_threads(before)
 
