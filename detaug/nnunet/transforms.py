@@ -152,9 +152,6 @@ def validation_transforms(
 def default_pipeline(
     arguments: Arguments,
     p_per_label: float,
-    *,
-    earlier: Sequence[Transform] = (),
-    later: Sequence[Transform] = (),
     **modes: Any,
 ) -> Compose:
     """Return nnU-Net's default pipeline.
@@ -162,7 +159,6 @@ def default_pipeline(
     Args:
         arguments: as of `training_transforms`.
         p_per_label: as of `previous_stage`.
-        earlier, later: stand before and after the intensity transforms.
         modes: further options of the spatial transform.
     """
     scaled: dict[str, Any] = {
@@ -173,9 +169,7 @@ def default_pipeline(
     return Compose(
         [
             *spatial_transforms(arguments, p_rotation=0.2, **scaled, **modes),
-            *earlier,
             *intensity_transforms(arguments.do_dummy_2d),
-            *later,
             *mirroring(arguments.mirror_axes),
             *for_the_loss(arguments, p_per_label),
         ]

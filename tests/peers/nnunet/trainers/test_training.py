@@ -261,13 +261,11 @@ def test_every_trainer_of_nnunets_has_all_variants_under_its_name(
     stock = every_trainer()
     assert len(stock) >= 77
     for name, base in stock.items():
-        for word in ("DetAug", "DetAugExt", "Deterministic"):
+        for word in ("DetAug", "DetAugFast", "Deterministic"):
             made = getattr(trainers, trainers.name_with(name, word))
             assert issubclass(made, (base, DeterministicTraining))
             if word == "DetAug":
                 assert made.get_training_transforms.__module__.startswith("detaug."), name
-            if word == "DetAugExt":
-                assert made.get_training_transforms is detaug.nnunet.extended_transforms, name
     assert trainers.nnUNetTrainerDeterministic_5epochs.__mro__[1] is DeterministicTraining
     with pytest.raises(AttributeError, match="nnUNetTrainerDetAug_3epochs"):
         trainers.nnUNetTrainerDetAug_3epochs  # noqa: B018
