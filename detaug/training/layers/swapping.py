@@ -132,7 +132,7 @@ def make_deterministic(model: M) -> M:
         model: any module, also a loss or a single layer.
 
     Returns:
-        The same object, as torch's own converters do. `swap_layers` returns the report instead.
+        The same object, as torch's own converters do.
 
     Raises:
         TypeError: `model` is not an `nn.Module`.
