@@ -4,11 +4,9 @@ its words.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import pytest
 
-from detaug.kernels.threefry import PIECE, fill_piece_of_words, key_words
 from tests.support import threefry as reference
 from tests.support.transforms.generators import normals
 
@@ -30,18 +28,6 @@ def as_words(text):
 def test_reference_gives_the_published_answers(given, answer):
     counter, key = as_words(given).reshape(2, 4)
     assert reference.blocks(counter[None], key).tolist() == [as_words(answer).tolist()]
-
-
-def test_compiled_pieces_are_the_references_words():
-    @numba.njit
-    def compiled(out, piece, stream, low, high):
-        fill_piece_of_words(out, piece, stream, low, high)
-
-    key, made = 0xFEDCBA9876543210, np.empty(PIECE, np.uint32)
-    expected = reference.random_words(3 * PIECE, key, 7).reshape(3, PIECE // 4, 4)
-    for piece in range(3):
-        compiled(made, piece, np.uint32(7), *key_words(key))
-        np.testing.assert_array_equal(made, expected[piece].T.reshape(-1))
 
 
 def test_they_are_box_and_mullers_transform_of_threefrys_words():

@@ -186,7 +186,7 @@ def test_whatever_is_drawn_passes_at_the_ends_of_the_ranges(dims: int) -> None:
         t.Ghosting((0, 1000), intensity=(0, 1e6), restore=(0, 1)), t.Spikes((0, 5), (-1e6, 1e6)), t.GibbsNoise((0, 1)),
         t.Motion((-6.28, 6.28), (-1e6, 1e6), 5), t.BiasField((-20, 20), 10), t.Sharpening((-1e6, 1e6)),
         t.CutOffOutliers((0, 100), (0, 100)), t.LocalGamma((1e-3, 1e6), (-1e3, 1e3), (1e-3, 64)),
-        t.LocalSmoothing((1e-3, 1e6), (-1e3, 1e3), (-1e3, 1e3), (0, 20)), t.HistogramShift((3, 200)),
+        t.LocalSmoothing((1e-3, 1e6), (-1e3, 1e3), (-1e3, 1e3), (0, 20)),
         t.RandomCrop([3 * n for n in shape]), t.ApplyRandomBinaryOperator((0, 1), strel_size=(0, 12)),
     ]  # fmt: skip
     image = volume(2, *shape)
