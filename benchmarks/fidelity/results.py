@@ -114,14 +114,6 @@ class Interval:
         """Whether there were values enough."""
         return math.isfinite(self.half)
 
-    @property
-    def low(self) -> float:
-        return self.mean - self.half
-
-    @property
-    def high(self) -> float:
-        return self.mean + self.half
-
 
 def mean_interval(values: Sequence[float]) -> Interval:
     """Return the interval of one arm, by Student's t."""
