@@ -121,9 +121,11 @@ class RunRecord:
         names = {part.name for part in fields(cls)}
         if not isinstance(stored, Mapping):
             raise _other_version(type(stored).__name__, names)
-        stored = {"source": "", **stored}  # records of before have none
+        # The first records had no digest of the source.
+        stored = {"source": "", **stored}
         if set(stored) != names:
             raise _other_version(sorted(map(str, stored)), names)
+        # It may be anybody's file: an entry of another type would fail later, without its name.
         wrong = [
             name for name, kind in get_type_hints(cls).items() if not conforms(stored[name], kind)
         ]
@@ -200,10 +202,12 @@ def allowed_parts() -> set[str]:
 
 def _difference_lines(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return, by part of the record, a line for each of its entries that differs."""
+    # States of two kinds of schedules cannot be compared entry by entry; their settings can.
     if not _has_one_schedule(earlier["schedule"], now["schedule"]):
         earlier = {**earlier, "schedule": schedule_without_state(earlier["schedule"])}
         now = {**now, "schedule": schedule_without_state(now["schedule"])}
     lines_of: dict[str, list[str]] = {}
+    # One line for all: a data set that was preprocessed again differs in every case.
     names = changed_cases(earlier["data"], now["data"])
     if names:
         text = f"data: other files of {printable(some_of(names))}{_ADVICE['data']}"
@@ -377,6 +381,7 @@ def loss_settings(loss: Any) -> dict[str, Any]:
             for attribute, value in vars(module).items()
             if not attribute.startswith("_")
         }
+        # A loss is in no mode; torch sets the attribute on every module.
         del attributes["training"]
         tensors = {
             **dict(module.named_parameters(recurse=False)),

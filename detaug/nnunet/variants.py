@@ -108,6 +108,7 @@ da5_transforms = _da5("bilinear", "bilinear")
 @as_builder
 def no_da_transforms(arguments: Arguments) -> Compose:
     """Return the pipeline of ``nnUNetTrainerNoDA``: that of validation, in training too."""
+    # Nothing rotates here, but what the other pipelines refuse is an error all the same.
     radians("rotation", random_scalar("rotation", arguments.rotation))
     labels = validation_transforms(
         arguments.ds_scales,
@@ -135,6 +136,7 @@ TRAINING_TRANSFORMS: dict[str, Callable[..., Compose]] = {
 
 def _axes_of_one_length_exchanged(size: Sequence[int]) -> list[Transform]:
     """Return quarter turns and transpositions among axes of one length: the most that have one."""
+    # Other axes cannot be exchanged: the patch must keep its shape.
     counts = [size.count(length) for length in size]
     if max(counts) == 1:
         return []

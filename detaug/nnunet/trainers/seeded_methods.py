@@ -48,8 +48,10 @@ class SeededMethods:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        # In every class: the constructor of a subclass draws before it calls the one above.
         for name, wrap in (("__init__", _constructor), (SPLITS_CASES, _split)):
             method = getattr(cls, name, None)
+            # One that a base class has wrapped is inherited with its wrapper.
             if inspect.isfunction(method) and method not in _wrappers:
                 wrapper = wrap(method)
                 _wrappers.add(wrapper)
@@ -58,6 +60,7 @@ class SeededMethods:
     @contextmanager
     def _seeded(self: Any, name: str, seed: Seed | None, action: str) -> Iterator[None]:
         """Seed the global generators for one method; a call of it within itself changes nothing."""
+        # The wrapper of a base, called through ``super()``: seeding again would repeat the numbers.
         if self._seeded_method == name:
             yield
             return
@@ -108,6 +111,7 @@ def _seed_of_run(
     method: Callable[..., None], trainer: Any, arguments: Any, options: Any
 ) -> Seed | None:
     """Return the seed of a new trainer, or that of the training that it continues."""
+    # The variable wins over the checkpoint: `check_continues` then refuses another seed by name.
     if not os.environ.get(SEED_VARIABLE):
         stored = _seed_of_checkpoint(method, trainer, arguments, options)
         if stored is not None:

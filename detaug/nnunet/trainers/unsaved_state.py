@@ -63,6 +63,7 @@ class UnsavedState:
 
     def checkpoint_is_written(self, trainer: Any) -> None:
         """Note the changes until the first checkpoint."""
+        # One look is enough: what a trainer forgets, it forgets in every checkpoint.
         if self._changed is not None:
             return
         changed = {}
@@ -81,6 +82,7 @@ class UnsavedState:
         for file in folder.iterdir():
             if file.suffix in (".pth", ".pt"):
                 saved.update(print_of(tensor) for _, tensor in _tensors({"": _content(file)}))
+        # By value and not by name: a trainer may save its tensors under other names.
         lacking = [name for name, value in self._changed.items() if value not in saved]
         self._changed = {}
         if lacking:
@@ -112,6 +114,7 @@ def _fingerprints(trainer: Any) -> dict[str, str]:
 def tensors_of(trainer: Any) -> Iterator[tuple[str, Any]]:
     """Yield (path, tensor or array) of what a trainer holds and nnU-Net does not save."""
     saved = [getattr(trainer, name, None) for name in _SAVED]
+    # The network's tensors may be reached in other ways, as through a list of layers.
     saved += [*trainer.network.parameters(), *trainer.network.buffers()]
     held = {name: value for name, value in vars(trainer).items() if name not in _SAVED}
     return _tensors(held, {id(value) for value in saved})
@@ -155,6 +158,7 @@ def _warn_of_added_gradients(network: torch.nn.Module) -> None:
     """
     for parameter in network.parameters():
         if parameter.grad is not None and parameter.grad.any():
+            # One parameter tells: an optimiser sets all gradients to zero or none.
             _warn_when_added_to(parameter)
             return
 

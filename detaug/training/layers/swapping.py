@@ -86,6 +86,8 @@ class _Redirected:
     def __reduce_ex__(self, protocol: Any) -> Any:
         # This object's class cannot be imported, but it can be created again from the user's.
         reduced: Any = super().__reduce_ex__(protocol)
+        # Mostly ``copyreg.__newobj__(class, ...)``. A module with a ``__reduce__`` of its own may
+        # name its class in another way, and is left as it is.
         function, arguments, *rest = reduced
         if not arguments or arguments[0] is not type(self):
             return (function, arguments, *rest)
@@ -200,6 +202,7 @@ def _obstacle(module: nn.Module) -> str | None:
         if getattr(module, "original_name", None) in names:
             return "it is TorchScript already; call make_deterministic before torch.jit"
         return None
+    # An attribute of the object comes before any method of its class.
     if "forward" in vars(module) and _varies(module):
         return f"its forward was replaced on the instance; {_REDIRECT}"
     return None
