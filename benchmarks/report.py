@@ -124,11 +124,11 @@ def show(rows: Sequence[Row], console: Console, title: str, quick: bool) -> None
     for row in rows:
         heading = f"[bold]{escape(f'{row.name} [{row.unit}]')}[/], {row.rounds} rounds"
         table.add_row(heading, _number(row.ours))
-        for each in row.comparisons:
-            ratio = each.ratio
+        for comparison in row.comparisons:
+            ratio = comparison.ratio
             table.add_row(
-                _indented(each.against),
-                _number(each.theirs),
+                _indented(comparison.against),
+                _number(comparison.theirs),
                 f"{_number(ratio.median)} ({_number(ratio.lowest)}-{_number(ratio.highest)})",
             )
         for name, value in row.more.items():

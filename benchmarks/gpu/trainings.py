@@ -103,8 +103,8 @@ class Run:
             return []
         records = [json.loads(line) for line in file.read_text().splitlines()]
         # A step that was made before the kill and again after it counts as it was made again.
-        by_place = {(record["epoch"], record["step"]): record for record in records}
-        return [by_place[place] for place in sorted(by_place)]
+        by_position = {(record["epoch"], record["step"]): record for record in records}
+        return [by_position[position] for position in sorted(by_position)]
 
 
 def _train(send: Send, training: Training, folder: Path, is_killed: bool, continues: bool) -> None:
@@ -205,14 +205,14 @@ def first_difference(a: Trained, b: Trained) -> dict[str, Any] | None:
     if len(a.steps) != len(b.steps):
         return {"what": "number of steps", "values": [len(a.steps), len(b.steps)]}
     for one, other in zip(a.steps, b.steps, strict=True):
-        place = {"epoch": one["epoch"], "step": one["step"]}
+        position = {"epoch": one["epoch"], "step": one["step"]}
         if one["batch"] != other["batch"]:
-            return {**place, "what": "batch"}
+            return {**position, "what": "batch"}
         if repr(one["loss"]) != repr(other["loss"]):  # as text: NaN equals NaN
-            return {**place, "what": "loss", "values": [one["loss"], other["loss"]]}
+            return {**position, "what": "loss", "values": [one["loss"], other["loss"]]}
         for name, value in one["tensors"].items():
             if other["tensors"].get(name) != value:
-                return {**place, "what": f"tensor {name} after the step"}
+                return {**position, "what": f"tensor {name} after the step"}
     if a.sha256 != b.sha256:
         return {"what": "bytes of checkpoint_final.pth, of equal steps"}
     return None

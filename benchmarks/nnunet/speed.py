@@ -60,7 +60,7 @@ def measure_speed(task: Task, data: Preprocessed, settings: Settings) -> Row:
         order = order[: settings.batches(len(gates))]
         timed = alternate(systems, [ROUND * (number + 1) + int(index) for index in order])
         for system, seconds in timed.items():
-            cpu[system].append(fmean(each.cpu for each in seconds))
+            cpu[system].append(fmean(batch.cpu for batch in seconds))
     return row_of(
         f"{task.name}, read and augment",
         "ms",

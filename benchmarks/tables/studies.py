@@ -93,8 +93,8 @@ def _interval_text(interval: Interval, sign: str = "") -> str:
 
 def spread_text(results: Sequence[Result]) -> str:
     """Return what was measured of the spread over seeds, "" without results of both variants."""
-    found = spreads(results, DETAUG, VARIANT)
-    if not found:
+    spreads_of_tasks = spreads(results, DETAUG, VARIANT)
+    if not spreads_of_tasks:
         return ""
     lines = [
         SPREAD_INTRODUCTION,
@@ -102,7 +102,7 @@ def spread_text(results: Sequence[Result]) -> str:
         f"| {' | '.join(SPREAD_COLUMNS)} |",
         f"|{'---|' * len(SPREAD_COLUMNS)}",
     ]
-    for spread in found:
+    for spread in spreads_of_tasks:
         low, high = spread.correlation_range
         cells = [
             spread.task,

@@ -146,8 +146,8 @@ def _their_work(
     pipeline: Any, arrays: Arrays, draws: Sequence[int], params: Sequence[Any], batch: int
 ) -> Work:
     def work(number: int, stopwatch: Stopwatch) -> None:
-        for place in range(number * batch, (number + 1) * batch):
-            _apply_as(pipeline, params[place], _copied(arrays), draws[place], stopwatch)
+        for index in range(number * batch, (number + 1) * batch):
+            _apply_as(pipeline, params[index], _copied(arrays), draws[index], stopwatch)
 
     return work
 

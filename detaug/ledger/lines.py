@@ -200,10 +200,10 @@ BatchRecord = tuple[str | None, dict[str, str | None], float, int]
 
 def batch_record(batch: Any, seconds: float, left_out: Collection[str] = ()) -> BatchRecord:
     """Return the record of a batch that took `seconds` to make."""
-    return (*prints_of(batch, left_out), seconds, os.getpid())
+    return (*batch_fingerprints(batch, left_out), seconds, os.getpid())
 
 
-def prints_of(
+def batch_fingerprints(
     batch: Any, left_out: Collection[str] = ()
 ) -> tuple[str | None, dict[str, str | None]]:
     """Return (fingerprint of the whole, fingerprints by key), without the keys in `left_out`.

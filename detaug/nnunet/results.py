@@ -24,7 +24,7 @@ from detaug.nnunet.run_record import (
     KEY,
     changed_cases,
     differences,
-    print_of,
+    fingerprint_or_class,
     schedule_without_state,
     without_data,
 )
@@ -59,9 +59,9 @@ def export(model: Path, into: Path | None) -> Path:
     for name in CHECKPOINTS:
         files += model.glob(f"fold_*/{name}")
     files.sort()
-    whole = all((model / name).is_file() for name in DESCRIPTIONS[:2])
+    is_complete = all((model / name).is_file() for name in DESCRIPTIONS[:2])
     trainer, *others = model.resolve().name.split("__")
-    if len(others) != 2 or not whole or not files:
+    if len(others) != 2 or not is_complete or not files:
         raise UnusableError(
             f"{str(model)!r} is no folder TRAINER__PLANS__CONFIGURATION with {DESCRIPTIONS[0]},"
             f" {DESCRIPTIONS[1]} and a fold with a checkpoint, as nnU-Net makes for a model"
@@ -211,7 +211,7 @@ def _metrics(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[int, 
     for name in names:
         pairs = zip_longest(a[LOGGED].get(name, []), b[LOGGED].get(name, []))
         for epoch, (value, other) in enumerate(pairs):
-            if print_of(value) != print_of(other):
+            if fingerprint_or_class(value) != fingerprint_or_class(other):
                 yield epoch, name, value, other
                 break
 

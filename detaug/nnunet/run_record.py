@@ -275,7 +275,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tu
     """Yield (path, value, other value) of each entry in which two records or checkpoints differ."""
     entries = dict(flat(_readable(one)))
     others = dict(flat(_readable(other)))
-    return differences_of(entries, others, compared_by=print_of, absent="nothing")
+    return differences_of(entries, others, compared_by=fingerprint_or_class, absent="nothing")
 
 
 def _readable(record: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -287,7 +287,7 @@ def _readable(record: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**record, "pipeline": by_name}
 
 
-def print_of(value: Any) -> str:
+def fingerprint_or_class(value: Any) -> str:
     """Return a fingerprint, or a line that says that the value has none.
 
     That line is equal for all values of one class.

@@ -28,7 +28,7 @@ _ADVICE = (
     "Draw from random, numpy.random or torch, which are seeded there, or give the generator a seed."
 )
 #: Packages that nnU-Net itself has draw identifiers of a run.
-_NOT_TOLD = {"nnunetv2", "wandb"}
+_NOT_REPORTED = {"nnunetv2", "wandb"}
 
 _wrappers: WeakSet[Callable[..., Any]] = WeakSet()
 
@@ -44,7 +44,7 @@ class SeededMethods:
     seed_at_start: Seed | None = None
 
     _seeded_method: str = ""
-    _told_draws: frozenset[str] = frozenset()
+    _reported_draws: frozenset[str] = frozenset()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -65,7 +65,7 @@ class SeededMethods:
             yield
             return
         draws: list[str] = []
-        guard = Guard(draws.append, action, _ADVICE, _NOT_TOLD)
+        guard = Guard(draws.append, action, _ADVICE, _NOT_REPORTED)
         self._seeded_method = name
         try:
             with preserved_global_rngs(), guard.watching():
@@ -75,9 +75,9 @@ class SeededMethods:
         finally:
             self._seeded_method = ""
         for text in draws:
-            if text not in self._told_draws:
+            if text not in self._reported_draws:
                 self.print_to_log_file(f"detaug: WARNING: {text}")
-        self._told_draws = self._told_draws.union(draws)
+        self._reported_draws = self._reported_draws.union(draws)
 
 
 def _constructor(method: Callable[..., None]) -> Callable[..., None]:

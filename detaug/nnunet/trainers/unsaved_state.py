@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.nnunet.run_record import print_of
+from detaug.nnunet.run_record import fingerprint_or_class
 from detaug.nnunet.schedules import state_that_is_not_recorded
 from detaug.objects.walking import walk
 
@@ -81,7 +81,8 @@ class UnsavedState:
         saved: set[str] = set()
         for file in folder.iterdir():
             if file.suffix in (".pth", ".pt"):
-                saved.update(print_of(tensor) for _, tensor in _tensors({"": _content(file)}))
+                for _, tensor in _tensors({"": _content(file)}):
+                    saved.add(fingerprint_or_class(tensor))
         # By value and not by name: a trainer may save its tensors under other names.
         lacking = [name for name, value in self._changed.items() if value not in saved]
         self._changed = {}
@@ -108,7 +109,7 @@ def _content(file: Path) -> Any:
 
 def _fingerprints(trainer: Any) -> dict[str, str]:
     """Return the fingerprints of a trainer's unsaved tensors and arrays, by path."""
-    return {name: print_of(tensor) for name, tensor in tensors_of(trainer)}
+    return {name: fingerprint_or_class(tensor) for name, tensor in tensors_of(trainer)}
 
 
 def tensors_of(trainer: Any) -> Iterator[tuple[str, Any]]:

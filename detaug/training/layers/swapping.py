@@ -115,7 +115,9 @@ class SwapReport:
         counts = f"swapped {len(self.swapped)}, could not {len(self.could_not)}"
         lines = [f"{counts} (by their classes; detaug.training.audit looks at what they compute)"]
         lines += [f"  swapped    {_label(name)}: {kind}" for name, kind in self.swapped.items()]
-        lines += [f"  could not  {_label(name)}: {why}" for name, why in self.could_not.items()]
+        lines += [
+            f"  could not  {_label(name)}: {reason}" for name, reason in self.could_not.items()
+        ]
         return "\n".join(lines)
 
 
@@ -141,8 +143,8 @@ def make_deterministic(model: M) -> M:
     """
     report = swap_layers(model)
     logger.info("make_deterministic: %s", report)
-    for name, why in report.could_not.items():
-        logger.warning("make_deterministic could not swap %s: %s", _label(name), why)
+    for name, reason in report.could_not.items():
+        logger.warning("make_deterministic could not swap %s: %s", _label(name), reason)
     return model
 
 
