@@ -65,6 +65,7 @@ def measure_rows(
     Raises:
         click.exceptions.Exit: with 1 where a row could not be measured.
     """
+    # Before the first row: the work tree may be changed while the rows are measured.
     record = environment_record()
     rows: list[Row] = []
     failed = False

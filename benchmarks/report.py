@@ -87,6 +87,7 @@ def row_of(
         settings: everything needed to repeat it.
         more: further medians.
     """
+    # A ratio is taken within each round, so that a slow minute of the machine weighs on both.
     ours = costs[OURS]
     comparisons = [
         Comparison(system, in_unit(median(theirs), unit), Ratio.of(theirs, ours))

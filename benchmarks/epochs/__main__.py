@@ -64,6 +64,7 @@ class SleepingLoader:
         return self
 
     def __next__(self) -> dict[str, Any]:
+        # Sleeping takes no core: so twelve workers run on two.
         time.sleep(np.random.choice(self.seconds))
         return {"data": self.image.copy(), "target": self.labels.copy()}
 

@@ -61,7 +61,8 @@ def append(file: Path, result: Result) -> None:
     with file.open("ab+") as opened:
         if opened.tell():
             opened.seek(-1, os.SEEK_END)
-            if opened.read() != b"\n":  # the study was killed while it wrote
+            # A study that was killed while it wrote has left half a line.
+            if opened.read() != b"\n":
                 opened.write(b"\n")
         opened.write(json.dumps(asdict(result)).encode() + b"\n")
         opened.flush()

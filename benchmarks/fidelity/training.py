@@ -48,6 +48,7 @@ def train(root: Path, task: Task, arm: str, run: int) -> dict[str, Any]:
             nnUNet_n_proc_DA="0",
             nnUNet_def_n_proc="1",
             nnUNet_compile="False",
+            # One core, so that trainings on another machine sum in the same order.
             OMP_NUM_THREADS="1",
             DETAUG_SEED=str(run),
             DETAUG_CPU_THREADS="1",

@@ -130,7 +130,8 @@ def run_part(part: Part, bench: Bench) -> Iterator[Finding]:
         yield from module.run(bench)
     except NotHere as missing:
         yield Finding(part.name, f"not here: {missing}")
-    except Exception as error:  # the parts after it must have their turn
+    except Exception as error:
+        # The parts after this one must have their turn.
         text = "".join(traceback.format_exception(error))
         yield Finding(part.name, f"failed: {error!r}", {"error": text}, is_as_promised=False)
 

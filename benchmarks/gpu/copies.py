@@ -90,7 +90,8 @@ def _bytes_on(device: str, quick: bool, pin_memory: bool) -> Finding:
     with _augmenter(workers, batches, pin_memory) as augmenter:
         for step, batch in enumerate(prefetch_to(augmenter.loader(), device)):
             if step in killed_at:
-                with suppress(ProcessLookupError):  # it is killed already, and has a successor
+                # A worker that was killed before may have made this batch.
+                with suppress(ProcessLookupError):
                     os.kill(batch["pid"], signal.SIGKILL)
             again = augmenter.replay(0, step)
             for key in ("data", "seg"):

@@ -115,7 +115,8 @@ def _steps(
 ) -> None:
     use_folders(root)
     if device == "cuda" and system != DETAUG:
-        torch.backends.cudnn.benchmark = True  # as ``nnUNetv2_train`` sets it
+        # As ``nnUNetv2_train`` sets it.
+        torch.backends.cudnn.benchmark = True
     trainer = make_trainer(system, plan, device)
     trainer.num_iterations_per_epoch = ENDLESS
     for count in workers:

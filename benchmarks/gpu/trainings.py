@@ -157,7 +157,9 @@ def recorded(trainer: Any, training: Training, file: Any, is_killed: bool) -> An
 
     class Recorded(trainer):  # type: ignore[misc]
         def initialize(self) -> None:
-            self._shorten()  # learning rates are made of num_epochs
+            # Before the schedule is made, which reads num_epochs; and after it, for a trainer that
+            # sets them in its own `initialize`.
+            self._shorten()
             plot_nothing(self)
             super().initialize()
             self._shorten()
@@ -208,7 +210,8 @@ def first_difference(a: Trained, b: Trained) -> dict[str, Any] | None:
         position = {"epoch": one["epoch"], "step": one["step"]}
         if one["batch"] != other["batch"]:
             return {**position, "what": "batch"}
-        if repr(one["loss"]) != repr(other["loss"]):  # as text: NaN equals NaN
+        # As text: NaN equals NaN.
+        if repr(one["loss"]) != repr(other["loss"]):
             return {**position, "what": "loss", "values": [one["loss"], other["loss"]]}
         for name, value in one["tensors"].items():
             if other["tensors"].get(name) != value:

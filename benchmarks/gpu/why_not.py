@@ -142,7 +142,8 @@ def _time_steps(send: Send, device: str, root: Path, plan: Plan, name: str) -> N
     use_folders(root)
     torch.backends.cudnn.benchmark = True
     trainer = make_trainer(name, plan, device)
-    trainer.on_train_epoch_start()  # detaug's trainers put their switches again
+    # detaug's trainers set their switches at an epoch's start.
+    trainer.on_train_epoch_start()
     batch = random_batch(trainer, plan)
 
     def step(_: int, stopwatch: Stopwatch) -> None:

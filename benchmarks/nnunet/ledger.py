@@ -17,7 +17,8 @@ from detaug.system.threads import keep_one_thread
 from detaug.tools.bench.timing import in_fresh_process
 
 ROUNDS = 3
-WARM_UP = 4  # batches
+#: Batches that are not timed, and those that are in a round.
+WARM_UP = 4
 BATCHES = 50
 
 WITHOUT = "without one"

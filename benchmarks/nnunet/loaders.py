@@ -14,7 +14,8 @@ from benchmarks.settings import SEED
 
 NNUNET = "nnU-Net"
 
-FOREGROUND_SHARE = 0.33  # nnUNetTrainer's oversample_foreground_percent
+#: ``nnUNetTrainer``'s oversample_foreground_percent.
+FOREGROUND_SHARE = 0.33
 
 #: nnU-Net's probabilities of rotating and of scaling, which decide most of a sample's time.
 P_ROTATION = P_SCALING = 0.2

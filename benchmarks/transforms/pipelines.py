@@ -31,7 +31,8 @@ BGV2 = "batchgeneratorsv2"
 
 LITTLE = math.radians(30)
 MUCH = math.radians(180)
-LEVELS = 5  # of deep supervision
+#: Levels of deep supervision.
+LEVELS = 5
 
 #: The least seconds of a row, both systems together.
 SECONDS = 10.0
