@@ -18,7 +18,8 @@ from benchmarks.fidelity.tasks import Task, make_small
 from detaug.nnunet.compatibility import trainer_folders
 from detaug.tools.bench.timing import tree_cpu_seconds
 
-STOCK, DETAUG = "nnUNetTrainer", "nnUNetTrainerDetAug"
+STOCK = "nnUNetTrainer"
+DETAUG = "nnUNetTrainerDetAug"
 
 #: A variant that is compared with `DETAUG` seed by seed: nnU-Net's own, without mirroring.
 VARIANT = "nnUNetTrainerDetAugNoMirroring"

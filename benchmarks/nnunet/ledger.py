@@ -31,11 +31,14 @@ def measure_ledger(task: Task, data: Preprocessed, settings: Settings) -> Row:
     """
     batches = settings.batches(BATCHES)
     rounds = settings.rounds(ROUNDS)
-    means = [in_fresh_process(_means, task, data, epoch, batches) for epoch in range(rounds)]
+    costs: dict[str, list[float]] = {OURS: [], WITHOUT: []}
+    for epoch in range(rounds):
+        for name, mean in in_fresh_process(_means, task, data, epoch, batches).items():
+            costs[name].append(mean)
     return row_of(
         f"{task.name}, CPU time with a ledger",
         "ms",
-        {name: [mean[name] for mean in means] for name in (OURS, WITHOUT)},
+        costs,
         {**task.settings(), "batches": batches},
     )
 
@@ -56,7 +59,10 @@ def _means(task: Task, data: Preprocessed, epoch: int, batches: int) -> dict[str
         timed = alternate(works, range(WARM_UP + batches))
         for augmenter in augmenters.values():
             augmenter.close()
-    return {name: fmean(batch.cpu for batch in timed[name][WARM_UP:]) for name in timed}
+    means = {}
+    for name, batches_timed in timed.items():
+        means[name] = fmean(batch.cpu for batch in batches_timed[WARM_UP:])
+    return means
 
 
 def _take(augmenter: DeterministicAugmenter, _: int, stopwatch: Stopwatch) -> None:

@@ -98,7 +98,9 @@ def measure(contest: Contest, settings: Settings) -> Row:
     ours = training_transforms(*contest.arguments())
     theirs = trainer_class().get_training_transforms(*contest.arguments())
     ours.warm_up()
-    count = 2 * contest.batch if settings.quick else contest.samples
+    count = contest.samples
+    if settings.quick:
+        count = 2 * contest.batch
     draws, params = balanced_draws(ours, arrays, count)
     works = {
         OURS: _our_work(ours, arrays, draws, contest.batch),
