@@ -65,6 +65,7 @@ def measure_rows(
     Raises:
         click.exceptions.Exit: with 1 where a row could not be measured.
     """
+    # Before the first row: the work tree may be changed while the rows are measured.
     record = environment_record()
     rows: list[Row] = []
     failed = False
@@ -106,20 +107,20 @@ def silence() -> None:
 
 def environment_record() -> dict[str, Any]:
     """Return date, commit, versions and hardware; no host name and no paths."""
-    found = environment()
-    packages = {"detaug": found["detaug"]["version"], **found["packages"]}
+    machine = environment()
+    packages = {"detaug": machine["detaug"]["version"], **machine["packages"]}
     for name in PACKAGES:
         packages[name] = version(name) if find_spec(name) else None
     # What a distribution adds to the kernel's number says nothing about speed.
-    release = found["system"]["release"].partition("-")[0]
+    release = machine["system"]["release"].partition("-")[0]
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "commit": commit(),
-        "python": found["python"]["version"],
+        "python": machine["python"]["version"],
         "packages": packages,
-        "system": {**found["system"], "release": release},
-        "cpu": found["cpu"]["model"],
-        "cores": found["cpu"]["usable_cores"],
+        "system": {**machine["system"], "release": release},
+        "cpu": machine["cpu"]["model"],
+        "cores": machine["cpu"]["usable_cores"],
     }
 
 

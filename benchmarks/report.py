@@ -87,6 +87,7 @@ def row_of(
         settings: everything needed to repeat it.
         more: further medians.
     """
+    # A ratio is taken within each round, so that a slow minute of the machine weighs on both.
     ours = costs[OURS]
     comparisons = [
         Comparison(system, in_unit(median(theirs), unit), Ratio.of(theirs, ours))
@@ -124,11 +125,11 @@ def show(rows: Sequence[Row], console: Console, title: str, quick: bool) -> None
     for row in rows:
         heading = f"[bold]{escape(f'{row.name} [{row.unit}]')}[/], {row.rounds} rounds"
         table.add_row(heading, _number(row.ours))
-        for each in row.comparisons:
-            ratio = each.ratio
+        for comparison in row.comparisons:
+            ratio = comparison.ratio
             table.add_row(
-                _indented(each.against),
-                _number(each.theirs),
+                _indented(comparison.against),
+                _number(comparison.theirs),
                 f"{_number(ratio.median)} ({_number(ratio.lowest)}-{_number(ratio.highest)})",
             )
         for name, value in row.more.items():

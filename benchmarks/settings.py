@@ -18,12 +18,10 @@ class Settings:
 
     Attributes:
         workers: the same for every system of a row.
-        seconds: the least time for a row that is measured on one thread, all systems together.
         quick: few and short rounds, which show that everything runs and not how fast.
     """
 
     workers: Workers = WORKERS
-    seconds: float = 10.0
     quick: bool = False
 
     def rounds(self, full: int) -> int:

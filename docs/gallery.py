@@ -200,11 +200,6 @@ GROUPS: dict[str, list[Entry]] = {
             "[Gamma((gamma, gamma), 0, True, 1, 0) for gamma in (0.7, 1.5, 3)]",
         ),
         Entry(
-            "HistogramShift",
-            "[HistogramShift(points) for points in (16, 6, 3)]",
-            words="The fewer points, the larger the shifts.",
-        ),
-        Entry(
             "InvertImage",
             "[InvertImage(1)] * 3",
             words="There is one strength.",
@@ -267,10 +262,6 @@ GROUPS: dict[str, list[Entry]] = {
         Entry(
             "BlankRectangle",
             "[BlankRectangle([[8, 30], [8, 30]], 0.0, number) for number in (2, 8, 25)]",
-        ),
-        Entry(
-            "CoarseDropout",
-            "[CoarseDropout(holes, 16, fill_value=0.0) for holes in (3, 12, 40)]",
         ),
         Entry(
             "MaskImage",

@@ -29,6 +29,7 @@ def _seconds(workers: Workers, system: str) -> float:
     loader = ReadyLoader(ready_batch())
     started = Stopwatch()
     with started:
+        # Not a ``with`` block: its end, which stops the workers, is not timed.
         running = SYSTEMS[system](loader, workers)
         next(running.__enter__())
     running.__exit__(None, None, None)

@@ -15,7 +15,8 @@ from detaug.tools.bench.timing import consume, in_fresh_process, interleaved
 WARM_UP = 20
 BATCHES = 300
 ROUNDS = 5
-SECONDS = 0.040  # of a batch that is not in the tail
+#: Seconds that a batch takes that is not in the tail.
+SECONDS = 0.040
 
 
 def measure_heavy_tail(settings: Settings) -> Row:

@@ -122,6 +122,7 @@ class HeavyTailLoader(DataLoader):
     def __init__(self, seconds: float, batch: dict[str, torch.Tensor], number: BatchNumber) -> None:
         super().__init__(batch, 1, infinite=True)
         self.number = number
+        # A table that is drawn once: the same batches are slow under every system.
         is_tail = np.random.default_rng(20).random(1 << 14) < self.TAIL_PROBABILITY
         self.seconds = np.where(is_tail, seconds * self.TAIL_FACTOR, seconds)
 

@@ -34,8 +34,11 @@ def measure_nnunet(settings: Settings, data: Path | None) -> Row:
             settings.rounds(ROUNDS),
             partial(in_fresh_process, _consume, cases, settings, batches),
         )
-    seconds = {name: [run.seconds_per_batch for run in runs[name]] for name in runs}
-    cpu = {name: [run.cpu_seconds_per_batch for run in runs[name]] for name in runs}
+    seconds = {}
+    cpu = {}
+    for name, runs_of_system in runs.items():
+        seconds[name] = [run.seconds_per_batch for run in runs_of_system]
+        cpu[name] = [run.cpu_seconds_per_batch for run in runs_of_system]
     in_cpu_time = row_of("", "ms", cpu)
     return row_of(
         "nnU-Net's 3-D loader and transforms",

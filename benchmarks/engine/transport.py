@@ -16,7 +16,8 @@ from detaug.tools.bench.timing import consume, in_fresh_process, interleaved
 
 NAMES = (OURS, STOCK, TORCH)
 FLOOR = "clone + memcpy"
-WARM_UP = 40  # batches
+#: Batches that are not timed, and those that are in a round.
+WARM_UP = 40
 BATCHES = 300
 ROUNDS = 7
 
@@ -61,7 +62,8 @@ def _transport(system: str, settings: Settings, batches: int, in_slot: bool) -> 
 
 def _clone_and_copy(batches: int) -> float:
     """Return the seconds for cloning the batch and copying it into memory that is there already."""
-    torch.set_num_threads(1)  # as in a worker
+    # One thread, as a worker has.
+    torch.set_num_threads(1)
     batch = ready_batch()
     buffers = {name: torch.zeros_like(tensor) for name, tensor in batch.items()}
 

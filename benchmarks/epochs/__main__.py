@@ -21,11 +21,10 @@ import click
 import numpy as np
 
 from benchmarks.command import data_option, environment_record, quick_option
-from benchmarks.engine.systems import SYSTEMS
+from benchmarks.engine.systems import STOCK, SYSTEMS
 from benchmarks.headline.__main__ import require_commit
 from benchmarks.nnunet.dataset import Preprocessed, dataset_folder, preprocessed
 from benchmarks.nnunet.loaders import IN_3D, NNUNET, batch_maker, make_loader
-from benchmarks.nnunet.waiting import as_trained, augmenter_of
 from benchmarks.report import DISTURBING, OURS
 from benchmarks.tables.__main__ import RESULTS
 from benchmarks.tables.studies import epochs_text
@@ -65,6 +64,7 @@ class SleepingLoader:
         return self
 
     def __next__(self) -> dict[str, Any]:
+        # Sleeping takes no core: so twelve workers run on two.
         time.sleep(np.random.choice(self.seconds))
         return {"data": self.image.copy(), "target": self.labels.copy()}
 
@@ -113,7 +113,8 @@ def main(quick: bool, data: Path | None) -> None:
 def batch_seconds(system: str, data: Preprocessed, count: int) -> list[float]:
     """Return the seconds that a loader with its transforms takes for each of `count` batches."""
     make = batch_maker(system, make_loader(system, IN_3D, data))
-    make(0)  # opens files, compiles, chooses algorithms
+    # The first batch opens files, compiles kernels and chooses algorithms.
+    make(0)
     seconds = []
     for number in range(1, count + 1):
         began = time.process_time()
@@ -139,16 +140,21 @@ def measure(
 def _train(
     loader: str, seconds: list[float], step: float, workers: int, duration: float
 ) -> Consumption:
-    settings = as_trained(loader, Workers(workers, num_cached(workers)))
+    """Run a training loop over a loader's batches, under the augmenter of its trainer."""
+    cached = num_cached(workers)
+    augmenter = STOCK
+    options: dict[str, Any] = {}
+    if loader == OURS:
+        augmenter = OURS
+        # detaug's trainers let as many more wait.
+        cached = cached * 3 // 2
+        options["stateless"] = True
 
     def train_step(_batch: object) -> None:
         time.sleep(step)
 
-    options: dict[str, Any] = {}
-    if loader == OURS:
-        options["stateless"] = True
-    start: Any = SYSTEMS[augmenter_of(loader)]
-    with start(SleepingLoader(seconds), settings, **options) as batches:
+    start: Any = SYSTEMS[augmenter]
+    with start(SleepingLoader(seconds), Workers(workers, cached), **options) as batches:
         # What was made while the workers started is used up before the clock starts.
         return consume(batches, train_step, warm_up=3 * workers, seconds=duration)
 

@@ -11,14 +11,13 @@ import click
 
 from benchmarks.command import data_option, environment_record
 from benchmarks.fidelity.results import OtherSettings, Result, append, check_settings, missing, read
-from benchmarks.fidelity.shown import as_json, table
 from benchmarks.fidelity.tasks import TASKS, prepare
 from benchmarks.fidelity.training import ARMS, train
 from benchmarks.nnunet.dataset import dataset_folder
-from benchmarks.tables.studies import spread_text
+from benchmarks.tables.studies import dice_text, spread_text
 from detaug.system.progress import progress
 from detaug.tools.bench.timing import in_fresh_process
-from detaug.tools.cli.options import CannotRun, Command, console, json_option, write_json
+from detaug.tools.cli.options import CannotRun, Command, console
 
 
 @click.command(cls=Command)
@@ -45,7 +44,6 @@ from detaug.tools.cli.options import CannotRun, Command, console, json_option, w
 )
 @click.option("--show", is_flag=True, help="Train nothing: show what the file holds.")
 @data_option
-@json_option
 def main(
     file: Path,
     seeds: int,
@@ -53,7 +51,6 @@ def main(
     quick: bool,
     show: bool,
     data: Path | None,
-    json_file: Path | None,
 ) -> None:
     """Train nnU-Net's trainer, detaug's and a variant on small tasks of real images.
 
@@ -66,9 +63,7 @@ def main(
     results = [result for result in read(file) if result.task in tasks]
     if not results:
         raise CannotRun(f"{file} holds no results")
-    console().print(table(results))
-    console().print(spread_text(results), markup=False)
-    write_json(json_file, as_json(results))
+    console().print(dice_text(results), spread_text(results), sep="\n", markup=False)
 
 
 def _study(file: Path, names: tuple[str, ...], seeds: int, data: Path | None, quick: bool) -> None:

@@ -53,7 +53,8 @@ def tissue_planes() -> Iterator[Case]:
     11 planes of its back half train, 6 of its front half validate.
     """
     image, labels = _hemisphere()
-    back, front = range(20, 84, 6), range(100, 165, 12)
+    back = range(20, 84, 6)
+    front = range(100, 165, 12)
     for plane in (*back, *front):
         box = (slice(None), slice(plane, plane + 1), slice(None))
         yield Case(

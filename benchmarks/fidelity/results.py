@@ -61,7 +61,8 @@ def append(file: Path, result: Result) -> None:
     with file.open("ab+") as opened:
         if opened.tell():
             opened.seek(-1, os.SEEK_END)
-            if opened.read() != b"\n":  # the study was killed while it wrote
+            # A study that was killed while it wrote has left half a line.
+            if opened.read() != b"\n":
                 opened.write(b"\n")
         opened.write(json.dumps(asdict(result)).encode() + b"\n")
         opened.flush()
@@ -76,7 +77,10 @@ def missing(
     planned = []
     for run in range(1, runs + 1):
         for task in tasks:
-            order = arms if run % 2 else list(reversed(arms))
+            # By turns, so that neither arm is always trained while the machine is fresh.
+            order = list(arms)
+            if run % 2 == 0:
+                order.reverse()
             planned += [(run, task, arm) for arm in order]
     return [training for training in planned if training not in done]
 
@@ -114,14 +118,6 @@ class Interval:
         """Whether there were values enough."""
         return math.isfinite(self.half)
 
-    @property
-    def low(self) -> float:
-        return self.mean - self.half
-
-    @property
-    def high(self) -> float:
-        return self.mean + self.half
-
 
 def mean_interval(values: Sequence[float]) -> Interval:
     """Return the interval of one arm, by Student's t."""
@@ -153,7 +149,11 @@ def mean_difference(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) ->
     if any(freedom < 1 for _, freedom in parts):
         return Interval(difference, math.inf)
     lost = sum(part**2 / freedom for part, freedom in parts)
-    return _interval(difference, math.sqrt(variance), variance**2 / lost if lost else 1.0)
+    # Without any spread there is none to estimate the degrees of freedom from.
+    freedom_of_all = 1.0
+    if lost:
+        freedom_of_all = variance**2 / lost
+    return _interval(difference, math.sqrt(variance), freedom_of_all)
 
 
 def _moments(values: Sequence[float]) -> tuple[float, float, int]:

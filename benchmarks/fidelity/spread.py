@@ -44,7 +44,7 @@ class Spread:
 def spreads(results: Sequence[Result], first: str, second: str) -> list[Spread]:
     """Return one for each task in which both variants (arms) have enough seeds in common."""
     tasks = sorted({result.task for result in results})
-    found = []
+    result = []
     for task in tasks:
         dice_of_first = _dice_by_seed(results, task, first)
         dice_of_second = _dice_by_seed(results, task, second)
@@ -53,8 +53,8 @@ def spreads(results: Sequence[Result], first: str, second: str) -> list[Spread]:
             continue
         firsts = [dice_of_first[seed] for seed in seeds]
         seconds = [dice_of_second[seed] for seed in seeds]
-        found.append(_spread(task, firsts, seconds))
-    return found
+        result.append(_spread(task, firsts, seconds))
+    return result
 
 
 def _dice_by_seed(results: Sequence[Result], task: str, arm: str) -> dict[int, float]:

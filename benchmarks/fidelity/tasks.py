@@ -95,7 +95,7 @@ def _make(root: Path, task: Task) -> None:
 
     with nnunet_folders(root):
         cases = list(task.cases())
-        # nnU-Net's first axis is the last one of the file.
+        # nnU-Net's first axis is the last one of the file: planes then lie across it.
         written = ((case.name, [case.image.T], case.labels.T) for case in cases)
         write_raw_dataset(root / "raw" / task.dataset, written, task.labels)
         plan_and_preprocess(task.number, (task.configuration,))

@@ -18,7 +18,8 @@ from benchmarks.fidelity.tasks import Task, make_small
 from detaug.nnunet.compatibility import trainer_folders
 from detaug.tools.bench.timing import tree_cpu_seconds
 
-STOCK, DETAUG = "nnUNetTrainer", "nnUNetTrainerDetAug"
+STOCK = "nnUNetTrainer"
+DETAUG = "nnUNetTrainerDetAug"
 
 #: A variant that is compared with `DETAUG` seed by seed: nnU-Net's own, without mirroring.
 VARIANT = "nnUNetTrainerDetAugNoMirroring"
@@ -48,6 +49,7 @@ def train(root: Path, task: Task, arm: str, run: int) -> dict[str, Any]:
             nnUNet_n_proc_DA="0",
             nnUNet_def_n_proc="1",
             nnUNet_compile="False",
+            # One core, so that trainings on another machine sum in the same order.
             OMP_NUM_THREADS="1",
             DETAUG_SEED=str(run),
             DETAUG_CPU_THREADS="1",

@@ -7,6 +7,7 @@ fetches beforehand, on a machine with a network.
 from __future__ import annotations
 
 import importlib
+import itertools
 import time
 import traceback
 from collections.abc import Iterator
@@ -102,7 +103,7 @@ def main(
         for line in wheels.fetch(wheels_folder, python, max_size).lines():
             click.echo(line)
         return
-    chosen = [part for part in PARTS if part.name in (names or [part.name for part in PARTS])]
+    chosen = [part for part in PARTS if not names or part.name in names]
     findings = Findings(device, json_file, commit)
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         findings.ask(Path(folder))
@@ -130,7 +131,8 @@ def run_part(part: Part, bench: Bench) -> Iterator[Finding]:
         yield from module.run(bench)
     except NotHere as missing:
         yield Finding(part.name, f"not here: {missing}")
-    except Exception as error:  # the parts after it must have their turn
+    except Exception as error:
+        # The parts after this one must have their turn.
         text = "".join(traceback.format_exception(error))
         yield Finding(part.name, f"failed: {error!r}", {"error": text}, is_as_promised=False)
 
@@ -199,11 +201,12 @@ class Findings:
     @property
     def are_as_promised(self) -> bool:
         """Whether none contradicts what detaug promises."""
-        return all(finding.is_as_promised for part in self.parts.values() for finding in part)
+        findings = itertools.chain.from_iterable(self.parts.values())
+        return all(finding.is_as_promised for finding in findings)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data."""
-        parts = {name: [asdict(finding) for finding in part] for name, part in self.parts.items()}
+        parts = {name: list(map(asdict, part)) for name, part in self.parts.items()}
         return {"environment": self.environment, "parts": parts}
 
     def show(self) -> None:

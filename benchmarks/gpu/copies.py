@@ -82,15 +82,21 @@ def _augmenter(workers: int, batches: int, pin_memory: bool) -> DeterministicAug
 
 def _bytes_on(device: str, quick: bool, pin_memory: bool) -> Finding:
     """Return whether batches on the device equal those that are made again in this process."""
-    batches, kills, workers = BATCHES, KILLS, WORKERS
+    batches = BATCHES
+    kills = KILLS
+    workers = WORKERS
     if quick:
-        batches, kills, workers = QUICK_BATCHES, QUICK_KILLS, QUICK_WORKERS
+        batches = QUICK_BATCHES
+        kills = QUICK_KILLS
+        workers = QUICK_WORKERS
+    # Evenly spread over the run, and neither its first nor its last batch.
     killed_at = {round((number + 1) * batches / (kills + 1)) for number in range(kills)}
     different = []
     with _augmenter(workers, batches, pin_memory) as augmenter:
         for step, batch in enumerate(prefetch_to(augmenter.loader(), device)):
             if step in killed_at:
-                with suppress(ProcessLookupError):  # it is killed already, and has a successor
+                # A worker that was killed before may have made this batch.
+                with suppress(ProcessLookupError):
                     os.kill(batch["pid"], signal.SIGKILL)
             again = augmenter.replay(0, step)
             for key in ("data", "seg"):
@@ -98,7 +104,9 @@ def _bytes_on(device: str, quick: bool, pin_memory: bool) -> Finding:
                     different.append(step)
         restarts = augmenter.stats()["restarts"]
     is_as_promised = step == batches - 1 and not different and restarts > 0
-    name = f"prefetch_to({device!r})" + (", pin_memory=True" if pin_memory else "")
+    name = f"prefetch_to({device!r})"
+    if pin_memory:
+        name += ", pin_memory=True"
     text = (
         f"{step + 1 - len(set(different))} of {batches} batches equal replay's; "
         f"{kills} kills, {restarts} restarts"

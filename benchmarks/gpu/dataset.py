@@ -144,7 +144,8 @@ def _waves(shape: Sequence[int], rng: np.random.Generator) -> np.ndarray:
     """Return a smooth image, float32 between -1 and 1: a product of waves along the axes."""
     image = np.ones(shape, np.float32)
     for axis, extent in enumerate(shape):
-        wave_length = rng.uniform(16, 32)  # voxels
+        # In voxels.
+        wave_length = rng.uniform(16, 32)
         phase = rng.uniform(0, 2 * np.pi)
         wave = np.cos(2 * np.pi * np.arange(extent) / wave_length + phase)
         image *= wave.astype(np.float32).reshape([-1 if n == axis else 1 for n in range(3)])

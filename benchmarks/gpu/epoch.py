@@ -61,7 +61,11 @@ QUICK = Length(warm_up=1, seconds=0.0, steps=2)
 def run(bench: Bench) -> Iterator[Finding]:
     """Measure the 3-D network with every number of workers, then the 2-D network with one."""
     require("nnunetv2")
-    plan_3d, plan_2d = (DEFAULT_3D, DEFAULT_2D) if bench.device == "cuda" else (TINY_3D, TINY_2D)
+    plan_3d = TINY_3D
+    plan_2d = TINY_2D
+    if bench.device == "cuda":
+        plan_3d = DEFAULT_3D
+        plan_2d = DEFAULT_2D
     if bench.quick:
         yield from _measure(bench, plan_3d, SYSTEMS[:2], (2,), QUICK)
         return
@@ -115,7 +119,8 @@ def _steps(
 ) -> None:
     use_folders(root)
     if device == "cuda" and system != DETAUG:
-        torch.backends.cudnn.benchmark = True  # as ``nnUNetv2_train`` sets it
+        # As ``nnUNetv2_train`` sets it.
+        torch.backends.cudnn.benchmark = True
     trainer = make_trainer(system, plan, device)
     trainer.num_iterations_per_epoch = ENDLESS
     for count in workers:

@@ -83,7 +83,7 @@ def compared(bench: Bench, training: Training) -> Finding:
     if continued is not None:
         differences["killed and continued"] = first_difference(first, continued)
     is_equal = not any(differences.values())
-    text = "; ".join(f"{how}: {_told(difference)}" for how, difference in differences.items())
+    text = "; ".join(f"{how}: {_described(difference)}" for how, difference in differences.items())
     values: dict[str, Any] = {"steps": len(first.steps), "first_difference": differences}
     values["losses"] = [step["loss"] for step in first.steps]
     # nnU-Net's own trainer promises nothing.
@@ -108,11 +108,14 @@ def _trained(
     return first, second, Run(training, folder / "continued", continues=True).wait(deadline)
 
 
-def _told(difference: dict[str, Any] | None) -> str:
+def _described(difference: dict[str, Any] | None) -> str:
     if difference is None:
         return "equal, byte for byte"
-    place = ""
+    position = ""
     if "step" in difference:
-        place = f" in epoch {difference['epoch']}, step {difference['step']}"
+        position = f" in epoch {difference['epoch']}, step {difference['step']}"
+    text = f"{difference['what']} differs{position}"
     values = difference.get("values")
-    return f"{difference['what']} differs{place}" + (f" ({values})" if values else "")
+    if values:
+        text += f" ({values})"
+    return text

@@ -22,12 +22,12 @@ SAMPLE_EVERY = 200
 
 def record(device: str) -> dict[str, Any]:
     """Return date, commit, versions, CPU, and of the GPU what can be asked without starting it."""
-    found = environment_record()
-    found["device"] = device
-    found["torch_cuda"] = torch.version.cuda
+    result = environment_record()
+    result["device"] = device
+    result["torch_cuda"] = torch.version.cuda
     if device == "cuda":
-        found["driver"] = _asked("driver_version")
-    return found
+        result["driver"] = _asked("driver_version")
+    return result
 
 
 def card(send: Send) -> None:

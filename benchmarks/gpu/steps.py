@@ -28,7 +28,8 @@ def make_trainer(name: str, plan: Plan, device: str, workers: int = 0) -> Any:
     settle()
     folder = Path(os.environ["nnUNet_preprocessed"], DATASET)
     plans = json.loads((folder / "nnUNetPlans.json").read_text())
-    plans["continue_training"] = False  # as ``nnUNetv2_train`` writes it into them
+    # ``nnUNetv2_train`` writes it into the plans.
+    plans["continue_training"] = False
     description = json.loads((folder / "dataset.json").read_text())
     kind = trainer_class(name)
     trainer = kind(plans, plan.configuration, 0, description, torch.device(device))

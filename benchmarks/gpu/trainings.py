@@ -103,8 +103,8 @@ class Run:
             return []
         records = [json.loads(line) for line in file.read_text().splitlines()]
         # A step that was made before the kill and again after it counts as it was made again.
-        by_place = {(record["epoch"], record["step"]): record for record in records}
-        return [by_place[place] for place in sorted(by_place)]
+        by_position = {(record["epoch"], record["step"]): record for record in records}
+        return [by_position[position] for position in sorted(by_position)]
 
 
 def _train(send: Send, training: Training, folder: Path, is_killed: bool, continues: bool) -> None:
@@ -157,7 +157,9 @@ def recorded(trainer: Any, training: Training, file: Any, is_killed: bool) -> An
 
     class Recorded(trainer):  # type: ignore[misc]
         def initialize(self) -> None:
-            self._shorten()  # learning rates are made of num_epochs
+            # Before the schedule is made, which reads num_epochs; and after it, for a trainer that
+            # sets them in its own `initialize`.
+            self._shorten()
             plot_nothing(self)
             super().initialize()
             self._shorten()
@@ -205,14 +207,15 @@ def first_difference(a: Trained, b: Trained) -> dict[str, Any] | None:
     if len(a.steps) != len(b.steps):
         return {"what": "number of steps", "values": [len(a.steps), len(b.steps)]}
     for one, other in zip(a.steps, b.steps, strict=True):
-        place = {"epoch": one["epoch"], "step": one["step"]}
+        position = {"epoch": one["epoch"], "step": one["step"]}
         if one["batch"] != other["batch"]:
-            return {**place, "what": "batch"}
-        if repr(one["loss"]) != repr(other["loss"]):  # as text: NaN equals NaN
-            return {**place, "what": "loss", "values": [one["loss"], other["loss"]]}
+            return {**position, "what": "batch"}
+        # As text: NaN equals NaN.
+        if repr(one["loss"]) != repr(other["loss"]):
+            return {**position, "what": "loss", "values": [one["loss"], other["loss"]]}
         for name, value in one["tensors"].items():
             if other["tensors"].get(name) != value:
-                return {**place, "what": f"tensor {name} after the step"}
+                return {**position, "what": f"tensor {name} after the step"}
     if a.sha256 != b.sha256:
         return {"what": "bytes of checkpoint_final.pth, of equal steps"}
     return None

@@ -127,9 +127,9 @@ def fetch(
         except importlib.metadata.PackageNotFoundError:
             failed[name] = "not installed here, so no version was tried"
             continue
-        with TemporaryDirectory() as place:
-            error = _download(requirement, python, Path(place))
-            wheels = list(Path(place).glob("*.whl"))
+        with TemporaryDirectory() as temporary:
+            error = _download(requirement, python, Path(temporary))
+            wheels = list(Path(temporary).glob("*.whl"))
             if not wheels:
                 failed[requirement] = error
                 continue

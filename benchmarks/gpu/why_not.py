@@ -30,7 +30,11 @@ def run(bench: Bench) -> Iterator[Finding]:
     """Audit nnU-Net's network and loss, try each layer swap, and time the switches."""
     yield from _layers(bench)
     require("nnunetv2")
-    small, default = (SMALL_3D, DEFAULT_3D) if bench.device == "cuda" else (TINY_3D, TINY_3D)
+    small = TINY_3D
+    default = TINY_3D
+    if bench.device == "cuda":
+        small = SMALL_3D
+        default = DEFAULT_3D
     root = dataset_of(bench, small, "small")
     yield _in_child(bench, "audit of nnU-Net's network and loss", _audit, root, small)
     yield _in_child(bench, "nnU-Net's step without any switch", _plain_steps, root, small)
@@ -84,8 +88,10 @@ def _plain_steps(send: Send, device: str, root: Path, plan: Plan) -> None:
     different = [
         name for name in gradients[0] if not torch.equal(gradients[0][name], gradients[1][name])
     ]
-    # Backward passes run from the network's end to its beginning.
-    first = different[-1] if different else None
+    first = None
+    if different:
+        # Backward passes run from the network's end to its beginning.
+        first = different[-1]
     values = {
         "equal_losses": losses[0] == losses[1],
         "different_gradients": len(different),
@@ -132,7 +138,8 @@ def _switches(bench: Bench, root: Path, plan: Plan) -> Finding:
         if "ms" not in finding.values:
             return finding
         milliseconds[trainer] = finding.values["ms"]
-    without, with_switches = milliseconds[STOCK], milliseconds[DETERMINISTIC]
+    without = milliseconds[STOCK]
+    with_switches = milliseconds[DETERMINISTIC]
     text = f"{with_switches:.1f} ms with, {without:.1f} ms without"
     return Finding(name, text, {"ms_with": with_switches, "ms_without": without})
 
@@ -142,7 +149,8 @@ def _time_steps(send: Send, device: str, root: Path, plan: Plan, name: str) -> N
     use_folders(root)
     torch.backends.cudnn.benchmark = True
     trainer = make_trainer(name, plan, device)
-    trainer.on_train_epoch_start()  # detaug's trainers put their switches again
+    # detaug's trainers set their switches at an epoch's start.
+    trainer.on_train_epoch_start()
     batch = random_batch(trainer, plan)
 
     def step(_: int, stopwatch: Stopwatch) -> None:
@@ -150,7 +158,11 @@ def _time_steps(send: Send, device: str, root: Path, plan: Plan, name: str) -> N
             trainer.train_step(batch)
             synchronise(device)
 
-    warm_up, count = (WARM_UP, STEPS) if device == "cuda" else (1, 2)
+    warm_up = 1
+    count = 2
+    if device == "cuda":
+        warm_up = WARM_UP
+        count = STEPS
     timed = alternate({name: step}, range(warm_up + count))[name][warm_up:]
     milliseconds = 1e3 * median(seconds.wall for seconds in timed)
     send((f"{milliseconds:.1f} ms", {"ms": milliseconds}))

@@ -64,14 +64,11 @@ def measurements(root: Path, settings: Settings) -> dict[str, Callable[[], Row]]
         "2-D loader": partial(measure_loader, "2d", root, settings),
         "3-D transforms": of_transforms(pipelines.IN_3D),
         "2-D transforms": of_transforms(pipelines.IN_2D),
-        "3-D transforms, 4 channels": of_transforms(pipelines.FOUR_CHANNELS),
-        "DA5's transforms": of_transforms(pipelines.DA5),
         "transport": partial(measure_transport, settings),
         "transport, made in the slot": partial(measure_transport_in_slot, settings),
         "nnU-Net's loader under both engines": partial(measure_nnunet, settings, root),
         "heavy tail": partial(measure_heavy_tail, settings),
         "first batch": partial(measure_first_batch, settings),
-        "training loop": partial(measure_loader, "waiting-3d", root, settings),
     }
 
 

@@ -1,4 +1,4 @@
-"""nnU-Net's loader with its transforms against detaug's: time, memory, and waiting for data."""
+"""nnU-Net's loader with its transforms against detaug's."""
 
 from benchmarks.requirements import require
 

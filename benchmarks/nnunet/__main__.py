@@ -12,10 +12,8 @@ from benchmarks.command import data_option, measure_rows, row_options
 from benchmarks.nnunet.dataset import Preprocessed, dataset_folder, preprocessed
 from benchmarks.nnunet.ledger import measure_ledger
 from benchmarks.nnunet.loaders import IN_2D, IN_3D, Task
-from benchmarks.nnunet.memory import measure_memory
 from benchmarks.nnunet.speed import measure_speed
-from benchmarks.nnunet.waiting import measure_waiting
-from benchmarks.report import OURS, Row
+from benchmarks.report import Row
 from benchmarks.settings import Settings
 from detaug.tools.bench.timing import in_fresh_process
 from detaug.tools.cli.options import Command
@@ -32,12 +30,8 @@ def _speed(task: Task, data: Preprocessed, settings: Settings) -> Row:
 ROWS: dict[str, tuple[Measure, Task]] = {
     "3d": (_speed, IN_3D),
     "2d": (_speed, IN_2D),
-    "memory-3d": (measure_memory, IN_3D),
-    "memory-2d": (measure_memory, IN_2D),
-    "waiting-3d": (measure_waiting, IN_3D),
-    "ledger-3d": (partial(measure_ledger, OURS), IN_3D),
-    "ledger-2d": (partial(measure_ledger, OURS), IN_2D),
-    "ledger-3d-stock": (partial(measure_ledger, "nnU-Net"), IN_3D),
+    "ledger-3d": (measure_ledger, IN_3D),
+    "ledger-2d": (measure_ledger, IN_2D),
 }
 
 

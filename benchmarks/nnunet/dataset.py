@@ -21,7 +21,8 @@ from detaug.tools.bench.timing import in_fresh_process
 NUMBER = 1
 NAME = f"Dataset{NUMBER:03d}_MNI152"
 CASES = 5
-CASE_SHAPE = (220, 260, 260)  # voxels of 1 mm
+#: Voxels of 1 mm.
+CASE_SHAPE = (220, 260, 260)
 CONFIGURATIONS = ("3d_fullres", "2d")
 
 
@@ -76,6 +77,7 @@ def _make(root: Path) -> None:
     from detaug.demo.nnunet import plan_and_preprocess, write_raw_dataset
 
     logging.disable(logging.WARNING)
+    # nnU-Net preprocesses in processes, each with threads of its own otherwise.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     labels = ("grey_matter", "white_matter")
     write_raw_dataset(root / "raw" / NAME, _cases(), labels, ".nii")

@@ -1,4 +1,4 @@
-"""Rows: what a ledger adds to the time of a batch, of nnU-Net's loader and of detaug's."""
+"""Rows: what a ledger adds to the time of a batch of detaug's loader."""
 
 from __future__ import annotations
 
@@ -17,50 +17,52 @@ from detaug.system.threads import keep_one_thread
 from detaug.tools.bench.timing import in_fresh_process
 
 ROUNDS = 3
-WARM_UP = 4  # batches
-#: nnU-Net's batches take ten times as long.
-BATCHES = {OURS: 50, "nnU-Net": 15}
+#: Batches that are not timed, and those that are in a round.
+WARM_UP = 4
+BATCHES = 50
 
 WITHOUT = "without one"
 
 
-def measure_ledger(system: str, task: Task, data: Preprocessed, settings: Settings) -> Row:
+def measure_ledger(task: Task, data: Preprocessed, settings: Settings) -> Row:
     """Measure the CPU time of the same batches with and without a ledger, batch by batch by turns.
 
     Both are made in one process, on one thread.
     """
-    batches = settings.batches(BATCHES[system])
+    batches = settings.batches(BATCHES)
     rounds = settings.rounds(ROUNDS)
-    means = [
-        in_fresh_process(_means, system, task, data, epoch, batches) for epoch in range(rounds)
-    ]
+    costs: dict[str, list[float]] = {OURS: [], WITHOUT: []}
+    for epoch in range(rounds):
+        for name, mean in in_fresh_process(_means, task, data, epoch, batches).items():
+            costs[name].append(mean)
     return row_of(
-        f"{task.name}, {system}'s loader, CPU time with a ledger",
+        f"{task.name}, CPU time with a ledger",
         "ms",
-        {name: [mean[name] for mean in means] for name in (OURS, WITHOUT)},
+        costs,
         {**task.settings(), "batches": batches},
     )
 
 
-def _means(
-    system: str, task: Task, data: Preprocessed, epoch: int, batches: int
-) -> dict[str, float]:
+def _means(task: Task, data: Preprocessed, epoch: int, batches: int) -> dict[str, float]:
     """Return the mean CPU seconds per batch, with and without."""
     keep_one_thread()
     with TemporaryDirectory() as folder:
-        augmenters = {
-            name: DeterministicAugmenter(
-                make_loader(system, task, data), None, 0, seed=SEED, check=False, ledger=ledger
+        ledgers = {OURS: Path(folder) / "run.jsonl", WITHOUT: None}
+        augmenters = {}
+        for name, ledger in ledgers.items():
+            loader = make_loader(OURS, task, data)
+            augmenters[name] = DeterministicAugmenter(
+                loader, None, 0, seed=SEED, check=False, ledger=ledger
             )
-            for name, ledger in ((OURS, Path(folder) / "run.jsonl"), (WITHOUT, None))
-        }
-        for augmenter in augmenters.values():
-            augmenter.set_epoch(epoch)
+            augmenters[name].set_epoch(epoch)
         works = {name: partial(_take, augmenter) for name, augmenter in augmenters.items()}
         timed = alternate(works, range(WARM_UP + batches))
         for augmenter in augmenters.values():
             augmenter.close()
-    return {name: fmean(each.cpu for each in timed[name][WARM_UP:]) for name in timed}
+    means = {}
+    for name, batches_timed in timed.items():
+        means[name] = fmean(batch.cpu for batch in batches_timed[WARM_UP:])
+    return means
 
 
 def _take(augmenter: DeterministicAugmenter, _: int, stopwatch: Stopwatch) -> None:

@@ -14,7 +14,8 @@ from benchmarks.settings import SEED
 
 NNUNET = "nnU-Net"
 
-FOREGROUND_SHARE = 0.33  # nnUNetTrainer's oversample_foreground_percent
+#: ``nnUNetTrainer``'s oversample_foreground_percent.
+FOREGROUND_SHARE = 0.33
 
 #: nnU-Net's probabilities of rotating and of scaling, which decide most of a sample's time.
 P_ROTATION = P_SCALING = 0.2
@@ -96,10 +97,11 @@ def make_loader(
     from detaug.nnunet import training_transforms
     from detaug.nnunet.loading import PatchSource
 
+    build: Any = nnUNetTrainer.get_training_transforms
+    loader: Any = nnUNetDataLoader
     if system == OURS:
-        build, loader = training_transforms, PatchSource
-    else:
-        build, loader = nnUNetTrainer.get_training_transforms, nnUNetDataLoader
+        build = training_transforms
+        loader = PatchSource
     axes = len(task.patch)
     scales = [[1 / 2**level] * axes for level in range(task.levels)]
     transforms = build(task.patch, (-task.angle, task.angle), scales, tuple(range(axes)), False)
@@ -116,14 +118,18 @@ def make_loader(
 
 @contextmanager
 def gates_set(loader: Any, rotates: bool, scales: bool) -> Iterator[None]:
-    """Inside, every sample is (or is not) rotated and scaled; everything else is drawn as ever."""
+    """Have every sample rotated or not, and scaled or not, inside the block.
+
+    Everything else is drawn as ever.
+    """
     (spatial,) = [
         transform
         for transform in loader.transforms.transforms
         if type(transform).__name__ == "SpatialTransform"
     ]
     before = spatial.p_rotation, spatial.p_scaling
-    spatial.p_rotation, spatial.p_scaling = float(rotates), float(scales)
+    spatial.p_rotation = float(rotates)
+    spatial.p_scaling = float(scales)
     try:
         yield
     finally:
@@ -146,4 +152,6 @@ def batch_maker(system: str, loader: Any) -> Callable[[int], Any]:
         reseed_global_rngs(tree.sequence(0, number))
         return loader.generate_train_batch()
 
-    return make_ours if system == OURS else make_theirs
+    if system == OURS:
+        return make_ours
+    return make_theirs

@@ -29,9 +29,11 @@ from detaug.system.threads import keep_one_thread
 
 #: Batches of a round.
 ROUND = 25
-WARM_UP = 8  # batches; nnU-Net's blur tries its algorithms out in its first calls
+#: Batches that are not timed: nnU-Net's blur tries its algorithms in its first calls.
+WARM_UP = 8
 
-Gates = tuple[bool, bool]  # rotates, scales
+#: Whether a batch rotates, and whether it scales.
+Gates = tuple[bool, bool]
 
 
 def gates_of_a_round() -> list[Gates]:
@@ -60,7 +62,7 @@ def measure_speed(task: Task, data: Preprocessed, settings: Settings) -> Row:
         order = order[: settings.batches(len(gates))]
         timed = alternate(systems, [ROUND * (number + 1) + int(index) for index in order])
         for system, seconds in timed.items():
-            cpu[system].append(fmean(each.cpu for each in seconds))
+            cpu[system].append(fmean(batch.cpu for batch in seconds))
     return row_of(
         f"{task.name}, read and augment",
         "ms",

@@ -109,23 +109,10 @@ TABLES: dict[str, tuple[Line, ...]] = {
     "loader": (
         Line(f"{LOADER_3D}, read and augment", NNUNET, LOADER_3D, "nnU-Net's own"),
         Line(f"{LOADER_2D}, read and augment", NNUNET, LOADER_2D, "nnU-Net's own"),
-        Line(
-            f"{LOADER_3D}, a training loop with a step of 90 ms",
-            NNUNET,
-            "a training loop with a step of 90 ms and two workers",
-            "nnU-Net's own",
-        ),
     ),
     "pipelines": (
         Line(PIPELINE_3D, BGV2, "nnU-Net's default, 3-D, 205³ → 128³", BGV2),
-        Line(
-            "nnU-Net's 3-D pipeline, 4 channels, mean per sample",
-            BGV2,
-            "the same with 4 channels",
-            BGV2,
-        ),
         Line(PIPELINE_2D, BGV2, "nnU-Net's default, 2-D, 822×602 → 512×512", BGV2),
-        Line("DA5's pipeline, small patches, mean per sample", BGV2, "DA5, 93³ → 48³", BGV2),
     ),
 }
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fidelity.results import (
+    Interval,
     Result,
     difference_interval,
     mean_difference,
     mean_interval,
     read,
 )
-from benchmarks.fidelity.shown import ALL, dice_of_runs, interval_text
 from benchmarks.fidelity.spread import spreads
 from benchmarks.fidelity.training import DETAUG, STOCK, VARIANT
 from benchmarks.tables.cpus import product_name
@@ -52,7 +52,7 @@ EPOCHS_COLUMNS = (
 
 def dice_text(results: Sequence[Result]) -> str:
     """Return the table of nnU-Net's trainer against detaug's, "" without results of both."""
-    runs = dice_of_runs(results)
+    runs = _dice_of_runs(results)
     if not runs:
         return ""
     lines = [f"| task | runs | `{STOCK}` | `{DETAUG}` | difference |", "|---|---|---|---|---|"]
@@ -64,19 +64,37 @@ def dice_text(results: Sequence[Result]) -> str:
         cells = [
             task,
             f"{len(theirs)} + {len(ours)}",
-            interval_text(mean_interval(theirs)),
-            interval_text(mean_interval(ours)),
-            interval_text(difference_interval(ours, theirs), "+"),
+            _interval_text(mean_interval(theirs)),
+            _interval_text(mean_interval(ours)),
+            _interval_text(difference_interval(ours, theirs), "+"),
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    lines.append(f"| {ALL} | | | | {interval_text(mean_difference(pairs), '+')} |")
+    lines.append(f"| all tasks | | | | {_interval_text(mean_difference(pairs), '+')} |")
     return _with_minus_signs(lines)
+
+
+def _dice_of_runs(results: Sequence[Result]) -> dict[str, dict[str, list[float]]]:
+    """Return task → arm → the Dice of each of its runs, of tasks that have runs of both arms."""
+    tasks: dict[str, dict[str, list[float]]] = {}
+    for result in results:
+        arms = tasks.setdefault(result.task, {STOCK: [], DETAUG: []})
+        if result.arm in arms:
+            arms[result.arm].append(result.dice)
+    return {task: arms for task, arms in tasks.items() if all(arms.values())}
+
+
+def _interval_text(interval: Interval, sign: str = "") -> str:
+    """Return a mean and half of its interval; `sign` "+" puts a sign before either."""
+    mean = f"{interval.mean:{sign}.3f}"
+    if not interval.is_known:
+        return mean
+    return f"{mean} ± {interval.half:.3f}"
 
 
 def spread_text(results: Sequence[Result]) -> str:
     """Return what was measured of the spread over seeds, "" without results of both variants."""
-    found = spreads(results, DETAUG, VARIANT)
-    if not found:
+    spreads_of_tasks = spreads(results, DETAUG, VARIANT)
+    if not spreads_of_tasks:
         return ""
     lines = [
         SPREAD_INTRODUCTION,
@@ -84,7 +102,7 @@ def spread_text(results: Sequence[Result]) -> str:
         f"| {' | '.join(SPREAD_COLUMNS)} |",
         f"|{'---|' * len(SPREAD_COLUMNS)}",
     ]
-    for spread in found:
+    for spread in spreads_of_tasks:
         low, high = spread.correlation_range
         cells = [
             spread.task,

@@ -20,23 +20,14 @@ TITLE = "detaug's pipelines against batchgeneratorsv2's (one thread; medians, ra
 ROWS: dict[str, Callable[[Settings], Row]] = {
     "pipeline-3d": partial(pipelines.measure, pipelines.IN_3D),
     "pipeline-2d": partial(pipelines.measure, pipelines.IN_2D),
-    "pipeline-3d-4-channels": partial(pipelines.measure, pipelines.FOUR_CHANNELS),
-    "pipeline-da5": partial(pipelines.measure, pipelines.DA5),
 }
 
 
 @click.command(cls=Command)
 @row_options(ROWS)
-@click.option(
-    "--seconds",
-    default=10.0,
-    show_default=True,
-    type=click.FloatRange(min=0),
-    help="For each row, at least.",
-)
-def main(names: tuple[str, ...], quick: bool, json_file: Path | None, seconds: float) -> None:
+def main(names: tuple[str, ...], quick: bool, json_file: Path | None) -> None:
     """Measure detaug's pipelines against batchgeneratorsv2's. Ratios are taken within this run."""
-    settings = Settings(seconds=seconds, quick=quick)
+    settings = Settings(quick=quick)
     chosen = {name: partial(in_fresh_process, ROWS[name], settings) for name in names or ROWS}
     measure_rows(TITLE, chosen, quick, json_file)
 

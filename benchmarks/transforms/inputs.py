@@ -10,20 +10,16 @@ from detaug.demo.mri import load_template
 PATCH = (128, 128, 128)
 #: What nnU-Net reads for `PATCH`, so that rotating and scaling find something in the corners.
 ENLARGED = (205, 205, 205)
-SMALL_PATCH = (48, 48, 48)
-SMALL_ENLARGED = (93, 93, 93)
 FLAT_PATCH = (512, 512)
 FLAT_ENLARGED = (822, 602)
 
 
-def volume(shape: tuple[int, int, int], channels: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return an image (C, *shape) float32, z-normalised, and a segmentation (1, *shape) int16."""
+def volume(shape: tuple[int, int, int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return an image (1, *shape) float32, z-normalised, and a segmentation (1, *shape) int16."""
     template = load_template()
     image = _fitted(template.image, shape, 0)
     labels = _fitted(template.labels, shape, -1)
-    # Other channels are the first one, mirrored: other values in other places.
-    stacked = [np.flip(image, channel % 3) if channel else image for channel in range(channels)]
-    return torch.from_numpy(np.stack(stacked)), torch.from_numpy(labels[None])
+    return torch.from_numpy(image[None]), torch.from_numpy(labels[None])
 
 
 def slice_of_volume(shape: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -42,10 +38,13 @@ def _enlarged(plane: np.ndarray) -> np.ndarray:
 def _fitted(array: np.ndarray, shape: tuple[int, ...], outside: float) -> np.ndarray:
     """Return the array centred in a new shape, cut or padded."""
     fitted = np.full(shape, outside, array.dtype)
-    into, out_of = [], []
+    into = []
+    out_of = []
     for wanted, size in zip(shape, array.shape, strict=True):
         common = min(wanted, size)
-        into.append(slice((wanted - common) // 2, (wanted - common) // 2 + common))
-        out_of.append(slice((size - common) // 2, (size - common) // 2 + common))
+        start = (wanted - common) // 2
+        into.append(slice(start, start + common))
+        start = (size - common) // 2
+        out_of.append(slice(start, start + common))
     fitted[tuple(into)] = array[tuple(out_of)]
     return fitted

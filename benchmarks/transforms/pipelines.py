@@ -23,15 +23,19 @@ from benchmarks.report import OURS, Row, row_of
 from benchmarks.settings import SEED, Settings
 from benchmarks.transforms import inputs
 from detaug import SeedTree
-from detaug.nnunet import TRAINING_TRANSFORMS
-from detaug.nnunet.compatibility import find_trainer
+from detaug.nnunet import training_transforms
+from detaug.nnunet.compatibility import trainer_class
 from detaug.system.threads import keep_one_thread
 
 BGV2 = "batchgeneratorsv2"
 
 LITTLE = math.radians(30)
 MUCH = math.radians(180)
-LEVELS = 5  # of deep supervision
+#: Levels of deep supervision.
+LEVELS = 5
+
+#: The least seconds of a row, both systems together.
+SECONDS = 10.0
 
 #: Draws from which samples are chosen, and how many choices are tried.
 CANDIDATES = 1000
@@ -52,7 +56,6 @@ class Contest:
 
     Attributes:
         name: as pages and results have it.
-        trainer: nnU-Net's, whose pipeline it is.
         sample: makes image and segmentation.
         patch: voxels of the result.
         angle: radians; rotations are drawn from ``-angle`` to ``angle``.
@@ -61,7 +64,6 @@ class Contest:
     """
 
     name: str
-    trainer: str
     sample: Callable[[], tuple[torch.Tensor, torch.Tensor]]
     patch: tuple[int, ...]
     angle: float
@@ -80,42 +82,12 @@ def _volume() -> tuple[torch.Tensor, torch.Tensor]:
     return inputs.volume(inputs.ENLARGED)
 
 
-def _four_channels() -> tuple[torch.Tensor, torch.Tensor]:
-    return inputs.volume(inputs.ENLARGED, channels=4)
-
-
-def _small_volume() -> tuple[torch.Tensor, torch.Tensor]:
-    return inputs.volume(inputs.SMALL_ENLARGED)
-
-
 def _plane() -> tuple[torch.Tensor, torch.Tensor]:
     return inputs.slice_of_volume(inputs.FLAT_ENLARGED)
 
 
-IN_3D = Contest(
-    "nnU-Net's 3-D pipeline", "nnUNetTrainer", _volume, inputs.PATCH, LITTLE, batch=2, samples=50
-)
-IN_2D = Contest(
-    "nnU-Net's 2-D pipeline", "nnUNetTrainer", _plane, inputs.FLAT_PATCH, MUCH, batch=12, samples=48
-)
-FOUR_CHANNELS = Contest(
-    "nnU-Net's 3-D pipeline, 4 channels",
-    "nnUNetTrainer",
-    _four_channels,
-    inputs.PATCH,
-    LITTLE,
-    batch=2,
-    samples=50,
-)
-DA5 = Contest(
-    "DA5's pipeline, small patches",
-    "nnUNetTrainerDA5",
-    _small_volume,
-    inputs.SMALL_PATCH,
-    LITTLE,
-    batch=2,
-    samples=200,
-)
+IN_3D = Contest("nnU-Net's 3-D pipeline", _volume, inputs.PATCH, LITTLE, batch=2, samples=50)
+IN_2D = Contest("nnU-Net's 2-D pipeline", _plane, inputs.FLAT_PATCH, MUCH, batch=12, samples=48)
 
 
 def measure(contest: Contest, settings: Settings) -> Row:
@@ -123,22 +95,29 @@ def measure(contest: Contest, settings: Settings) -> Row:
     keep_one_thread()
     image, segmentation = contest.sample()
     arrays = {"image": image, "segmentation": segmentation}
-    ours = TRAINING_TRANSFORMS[contest.trainer](*contest.arguments())
-    theirs = find_trainer(contest.trainer).get_training_transforms(*contest.arguments())
+    ours = training_transforms(*contest.arguments())
+    theirs = trainer_class().get_training_transforms(*contest.arguments())
     ours.warm_up()
-    count = 2 * contest.batch if settings.quick else contest.samples
+    count = contest.samples
+    if settings.quick:
+        count = 2 * contest.batch
     draws, params = balanced_draws(ours, arrays, count)
     works = {
         OURS: _our_work(ours, arrays, draws, contest.batch),
         BGV2: _their_work(theirs, arrays, draws, params, contest.batch),
     }
     batches = range(count // contest.batch)
-    alternate(works, batches[:4])  # the blur of batchgeneratorsv2 times its algorithms at first
+    # The blur of batchgeneratorsv2 times its algorithms at first.
+    alternate(works, batches[:4])
     seconds: dict[str, list[float]] = {OURS: [], BGV2: []}
-    least_rounds, row_seconds = (1, 0.0) if settings.quick else (3, settings.seconds)
-    for _ in draws_until(least_rounds, row_seconds):
+    least_rounds = 3
+    least_seconds = SECONDS
+    if settings.quick:
+        least_rounds = 1
+        least_seconds = 0.0
+    for _ in draws_until(least_rounds, least_seconds):
         for system, timed in alternate(works, batches).items():
-            seconds[system].append(sum(each.cpu for each in timed) / count)
+            seconds[system].append(sum(batch.cpu for batch in timed) / count)
     return row_of(
         f"{contest.name}, mean per sample",
         "ms",
@@ -170,8 +149,8 @@ def _their_work(
     pipeline: Any, arrays: Arrays, draws: Sequence[int], params: Sequence[Any], batch: int
 ) -> Work:
     def work(number: int, stopwatch: Stopwatch) -> None:
-        for place in range(number * batch, (number + 1) * batch):
-            _apply_as(pipeline, params[place], _copied(arrays), draws[place], stopwatch)
+        for index in range(number * batch, (number + 1) * batch):
+            _apply_as(pipeline, params[index], _copied(arrays), draws[index], stopwatch)
 
     return work
 
@@ -180,15 +159,14 @@ def _copied(arrays: Arrays) -> Arrays:
     return {key: value.clone() for key, value in arrays.items()}
 
 
-# --- the same work for both
-# ------------------------------------------------------------------------
+# --- the same work for both -----------------------------------------------------------------------
 
 
 def balanced_draws(pipeline: Any, arrays: Arrays, count: int) -> tuple[list[int], list[Any]]:
     """Return draws and their params, in which each gate opens as often as in all candidates."""
     shapes = {key: tuple(value.shape) for key, value in arrays.items()}
     params = [pipeline.sample(generator(0, draw), shapes) for draw in range(CANDIDATES)]
-    gates = np.array([_gates(each) for each in params])
+    gates = np.array([_gates(own) for own in params])
     expected = gates.mean(0)
     rng = np.random.Generator(np.random.PCG64(SEED))
     best: list[int] = []
@@ -206,13 +184,10 @@ def balanced_draws(pipeline: Any, arrays: Arrays, count: int) -> tuple[list[int]
 
 
 def _gates(params: Any) -> list[float]:
-    """Return for each transform, or each one to choose from, whether it does anything."""
+    """Return for each transform whether it does anything, 1 or 0."""
     gates: list[float] = []
     for own in params["transforms"]:
-        if "chosen" in own:
-            works = _is_open(own["params"])
-            gates += [float(works and own["chosen"] == number) for number in range(2)]
-        elif "apply_transform" in own:
+        if "apply_transform" in own:
             gates.append(float(_is_open(own)))
         elif "affine" in own:
             gates.append(float(own["affine"] is not None))
@@ -234,12 +209,6 @@ def _num_channels(params: Any) -> int | None:
     return None
 
 
-def _filter_sizes(params: Any) -> list[int] | None:
-    """Return the sizes of a median filter, which decide its time."""
-    sizes = params.get("filter_sizes")
-    return None if sizes is None else [int(size) for size in sizes]
-
-
 def _apply_as(
     pipeline: Any, params: Any, sample: dict[str, Any], draw: int, stopwatch: Stopwatch
 ) -> None:
@@ -247,9 +216,6 @@ def _apply_as(
     np.random.seed(draw)
     torch.manual_seed(draw)
     for transform, own in zip(pipeline.transforms, params["transforms"], strict=True):
-        if "chosen" in own:
-            transform = transform.list_of_transforms[own["chosen"]]
-            own = own["params"]
         if "apply_transform" in own:
             if not own["apply_transform"]:
                 continue
@@ -268,8 +234,7 @@ def _restore_drawing_of(transform: Any, own: Mapping[str, Any], sample: dict[str
         numpy_state = np.random.get_state()
         torch_state = torch.get_rng_state()
         params = transform.get_parameters(**sample)
-        same_channels = _num_channels(params) in (None, _num_channels(own))
-        if same_channels and _filter_sizes(params) == _filter_sizes(own):
+        if _num_channels(params) in (None, _num_channels(own)):
             np.random.set_state(numpy_state)
             torch.set_rng_state(torch_state)
             return

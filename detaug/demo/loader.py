@@ -43,6 +43,7 @@ class MRIPatchLoader(DataLoader):  # type: ignore[misc]  # batchgenerators has n
 
     def generate_train_batch(self) -> dict[str, Any]:
         """Return one batch of randomly placed patches."""
+        # In this order, the cases before the places: both draw from NumPy's global state.
         cases = [self._data[index] for index in self.get_indices()]
         patches = [self._patch(case) for case in cases]
         images = np.stack([image for image, _ in patches])

@@ -37,31 +37,6 @@ def scale_around(source: Any, destination: Any, center: Any, factor: Any, offset
             destination[i] = (source[i] - center) * factor + offset
 
 
-@kernel(
-    "void(float32[::1], float32[::1], float32, float32, float32[::1], float64[::1], float64[::1])"
-)
-def map_piecewise(
-    source: Any, destination: Any, low: Any, per_step: Any, knots: Any, values: Any, slopes: Any
-) -> None:
-    """Write ``values[s] + (x - knots[s]) * slopes[s]`` in float64, s the piece in which x lies.
-
-    NaN stays NaN.
-
-    Args:
-        source, destination: of values from ``low`` on.
-        per_step: pieces per intensity unit.
-        knots, values, slopes: one for each piece: where it begins, with which value, and how it
-            rises.
-    """
-    last = _f32(knots.shape[0] - 1)
-    for i in range(destination.shape[0]):
-        x = source[i]
-        step = (x - low) * per_step
-        step = step if step < last else last  # NaN too
-        at = np.uint64(np.int32(step))
-        destination[i] = _f32(values[at] + _f64(x - knots[at]) * slopes[at])
-
-
 @inlined
 def _field(line: Any, z: Any, sums: Any, field: Any) -> None:
     """Write exp of a line's polynomial, by Horner's scheme in float64.

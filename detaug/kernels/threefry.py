@@ -18,10 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import inlined, kernel
+from detaug.kernels.compiling import inlined
 
 _PARITY = np.uint32(0x1BD11BDA)
-_STEP = np.float32(2.0**-24)
 
 # Users of words take this number of them at a time, in four parts.
 PIECE = 1024
@@ -138,35 +137,3 @@ def block(x0: Any, x1: Any, x2: Any, x3: Any, k0: Any, k1: Any, k2: Any, k3: Any
 def key_words(key: int) -> tuple[np.uint32, np.uint32]:
     """Return a 64-bit key as (low, high) words."""
     return np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32)
-
-
-@inlined
-def fill_piece_of_words(out: Any, piece: Any, stream: Any, key_low: Any, key_high: Any) -> None:
-    """Fill 1024 words: number ``256 j + i`` is word ``4 (256 piece + i) + j`` of a stream."""
-    zero = np.uint32(0)
-    first = np.uint32(piece * QUARTER)
-    for i in range(QUARTER):
-        a, b, c, d = block(
-            np.uint32(first + LANES[i]), stream, zero, zero, key_low, key_high, zero, zero
-        )
-        out[i] = a
-        out[QUARTER + i] = b
-        out[2 * QUARTER + i] = c
-        out[3 * QUARTER + i] = d
-
-
-@kernel("void(float32[::1], float32, float32, uint32, uint32, uint32)")
-def fill_evenly(
-    values: Any, low: Any, extent: Any, key_low: Any, key_high: Any, stream: Any
-) -> None:
-    """Write ``low + extent * u`` with an even u of 0 <= u < 1 in place of each value.
-
-    Values in order get the upper 24 bits of the words of a stream, in the order of
-    `fill_piece_of_words`.
-    """
-    words = np.empty(PIECE, np.uint32)
-    for begin in range(0, values.shape[0], PIECE):
-        fill_piece_of_words(words, begin // PIECE, stream, key_low, key_high)
-        part = values[begin : begin + PIECE]
-        for k in range(part.shape[0]):
-            part[k] = low + extent * (np.float32(np.int32(words[k] >> np.uint32(8))) * _STEP)

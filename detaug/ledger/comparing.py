@@ -107,6 +107,7 @@ def compare(a: Path, b: Path) -> Comparison:
         NotALedger: one is no ledger, or damaged.
     """
     comparison = Comparison(header_differences(read_header(a), read_header(b)))
+    # Both files are in the order of their keys, so that one batch of each is in memory.
     both = heapq.merge(_batches(a, ONLY_IN_A), _batches(b, ONLY_IN_B), key=itemgetter(0))
     for key, group in groupby(both, key=itemgetter(0)):
         relation, keys = _relation(list(group))
@@ -152,6 +153,7 @@ def header_differences(a: Record, b: Record) -> list[HeaderDifference]:
     for name, value, other_value in differences(declared, other_declared):
         result.append((f"pipeline: {name}", value, other_value))
     result += differences(_further_facts(a), _further_facts(b))
+    # The digests differ, and no entry does: the same lines stand in another order.
     if a["pipeline"] != b["pipeline"] and declared == other_declared:
         result.append(("pipeline", "the same parameters", "in another order"))
     result += differences(lasting(a["environment"]), lasting(b["environment"]))

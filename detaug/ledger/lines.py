@@ -61,7 +61,7 @@ def decoded(line: bytes) -> Record:
     """Return the record of a line.
 
     Raises:
-    InvalidLine: there is none.
+        InvalidLine: there is none.
     """
     try:
         record = parse_json(line)
@@ -94,6 +94,7 @@ def key_of(record: Record) -> Key:
         raise InvalidLine("its fingerprints are not by key")
     if "whole" not in record or not conforms(record["whole"], str | None):
         raise InvalidLine("it has no fingerprint of the whole")
+    # A batch that is no dict has no keys.
     fingerprints = record["keys"] or {"the batch": record["whole"]}
     missing = tuple(name for name, value in fingerprints.items() if value is None)
     if missing:
@@ -199,10 +200,10 @@ BatchRecord = tuple[str | None, dict[str, str | None], float, int]
 
 def batch_record(batch: Any, seconds: float, left_out: Collection[str] = ()) -> BatchRecord:
     """Return the record of a batch that took `seconds` to make."""
-    return (*prints_of(batch, left_out), seconds, os.getpid())
+    return (*batch_fingerprints(batch, left_out), seconds, os.getpid())
 
 
-def prints_of(
+def batch_fingerprints(
     batch: Any, left_out: Collection[str] = ()
 ) -> tuple[str | None, dict[str, str | None]]:
     """Return (fingerprint of the whole, fingerprints by key), without the keys in `left_out`.

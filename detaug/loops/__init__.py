@@ -1,6 +1,5 @@
-"""Helpers for training loops, and detaug's transforms in a plain torch Dataset."""
+"""Helpers for training loops, and for detaug's transforms in other libraries' pipelines."""
 
 from detaug.loops.prefetching import prefetch_to
-from detaug.loops.samples import Augmented
 
-__all__ = ["Augmented", "prefetch_to"]
+__all__ = ["prefetch_to"]

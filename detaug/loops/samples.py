@@ -1,61 +1,12 @@
-"""detaug's transforms in a plain torch Dataset, and for single samples of other libraries."""
+"""Samples of other libraries as detaug's transforms take them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
-
-from detaug.seeding.tree import SeedTree, spawn_key_element
-
-
-class Augmented(Dataset[Any]):
-    """A data set with transformed samples, which do not depend on the process or the DataLoader.
-
-    Args:
-        dataset: a map-style data set of dicts, such as ``{"image": (C, X, Y[, Z]), "segmentation":
-            (C, X, Y[, Z])}``.
-        transform: any of `detaug.transforms`, called as ``transform(**sample, rng=generator)``.
-        seed: a non-negative integer or a list of them. Sample i of an epoch has the Generator of
-            (epoch, i) in this seed's tree.
-    """
-
-    def __init__(
-        self, dataset: Any, transform: Callable[..., Any], seed: int | Sequence[int]
-    ) -> None:
-        self.dataset = dataset
-        self.transform = transform
-        self._tree = SeedTree(seed)
-        # In shared memory: workers that live from epoch to epoch (persistent_workers) read it too.
-        epoch = torch.zeros((), dtype=torch.int64)
-        self._epoch = epoch.share_memory_()  # type: ignore[no-untyped-call]
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next pass, which is 0 at first. Call it before every pass."""
-        self._epoch.fill_(spawn_key_element("epoch", epoch))
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: int) -> Any:
-        """Return sample `index`; a negative one counts from the end.
-
-        Raises:
-            TypeError: the sample is not a dict.
-        """
-        if index < 0:
-            # The same sample must have the same Generator under both of its indices.
-            index += len(self)
-        sample = self.dataset[index]
-        if not isinstance(sample, Mapping):
-            raise TypeError(
-                "Augmented needs samples that are dicts, such as {'image': ..., 'segmentation': "
-                f"...}}, and {type(self.dataset).__name__} gives {type(sample).__name__}"
-            )
-        return self.transform(**sample, rng=self._tree.generator(int(self._epoch), index))
 
 
 def with_float_images(arrays: Mapping[str, Any], roles: Mapping[str, str]) -> dict[str, Any]:

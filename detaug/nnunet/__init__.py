@@ -15,21 +15,18 @@ if TYPE_CHECKING:
         DetAugLoading,
         DeterministicTraining,
         nnUNetTrainerDetAug,
-        nnUNetTrainerDetAugExt,
         nnUNetTrainerDetAugFast,
         nnUNetTrainerDeterministic,
     )
     from detaug.nnunet.transforms import training_transforms, validation_transforms
-    from detaug.nnunet.variants import TRAINING_TRANSFORMS, extended_transforms
+    from detaug.nnunet.variants import TRAINING_TRANSFORMS
 
 __all__ = [
     "TRAINING_TRANSFORMS",
     "DetAugLoading",
     "DeterministicTraining",
     "PatchSource",
-    "extended_transforms",
     "nnUNetTrainerDetAug",
-    "nnUNetTrainerDetAugExt",
     "nnUNetTrainerDetAugFast",
     "nnUNetTrainerDeterministic",
     "training_transforms",
@@ -44,11 +41,10 @@ __getattr__, __dir__ = lazily(
             "DetAugLoading",
             "DeterministicTraining",
             "nnUNetTrainerDetAug",
-            "nnUNetTrainerDetAugExt",
             "nnUNetTrainerDetAugFast",
             "nnUNetTrainerDeterministic",
         ),
         "detaug.nnunet.transforms": ("training_transforms", "validation_transforms"),
-        "detaug.nnunet.variants": ("TRAINING_TRANSFORMS", "extended_transforms"),
+        "detaug.nnunet.variants": ("TRAINING_TRANSFORMS",),
     },
 )

@@ -139,19 +139,6 @@ def is_nnunets_own(kind: type) -> bool:
     return kind.__module__.startswith("nnunetv2.")
 
 
-def train_command(arguments: Sequence[str]) -> None:
-    """Run ``nnUNetv2_train ARGUMENTS``, which finds detaug's trainers as well."""
-    command_line = mock.patch.object(sys, "argv", ["nnUNetv2_train", *arguments])
-    # The processes of other ranks inherit the variable.
-    folders = mock.patch.dict(os.environ, {EXTERNAL_VARIABLE: trainer_folders()})
-    with command_line, folders, trainers_found_through(_itself):
-        training().run_training_entry()
-
-
-def _itself(trainer: type) -> type:
-    return trainer
-
-
 def trainers_found_through(chosen: Callable[[type], type]) -> AbstractContextManager[Any]:
     """Have nnU-Net's `run_training` train ``chosen(trainer)`` in place of a trainer, in the block.
 

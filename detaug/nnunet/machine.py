@@ -47,6 +47,7 @@ def machine_of(
     variables = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
     if variables:
         machine["variables"] = variables
+    # Compiled and not compiled, layers are computed in another order.
     machine["compiled"] = any("_orig_mod" in module._modules for module in network.modules())
     machine["precision"] = precision_settings()
     return machine

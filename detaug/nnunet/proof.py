@@ -68,6 +68,7 @@ def not_own(function: Any, seen: set[int] | None = None) -> str | None:
         return f"is a {type(function).__name__} of {_module(function)}"
     if not _of_a_library(function) or not _in_a_librarys_file(function):
         return f"is defined in {function.__code__.co_filename}"
+    # Functions may call each other in a circle.
     seen = seen or set()
     seen.add(id(function.__code__))
     for name, called in _called(function):
@@ -90,11 +91,14 @@ def _accessor_not_own(accessors: property, seen: set[int] | None) -> str | None:
 
 def _called_not_own(name: str, called: Any, seen: set[int]) -> str | None:
     """Return why a global that a function calls by this name is not a library's."""
+    # A function that somebody has put in the place of a library's: its module says so.
     if isinstance(called, _CODE) and not _of_a_library(called):
         return f"calls {name} of {_module(called)}"
+    # A method that somebody has put into a library's class: its file says so.
     for method in _functions_of(called):
         if not _of_a_library(method) or not _in_a_librarys_file(method):
             return f"calls {name}, which is defined in {method.__code__.co_filename}"
+    # What NumPy, torch and the standard library call in turn is theirs.
     if not isinstance(called, FunctionType) or _package(called) not in _FOLLOWED:
         return None
     if id(called.__code__) in seen:
@@ -110,6 +114,7 @@ def _called(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
     In modules among them, it is the objects that the function names as well.
     """
+    # What a function reaches through ``self`` is no global: `unlike` looks at every method.
     names = list(dict.fromkeys(_names(function.__code__)))
     for name in names:
         value = function.__globals__.get(name)
@@ -131,6 +136,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 def _functions_of(called: Any) -> list[FunctionType]:
     """Return a function itself; or the methods of a class of transforms, or of arrays."""
+    # Arrays are blosc2's: their ``__getitem__`` reads the voxels.
     packages = {*_FOLLOWED, "blosc2"}
     if isinstance(called, FunctionType):
         return [called]
@@ -162,9 +168,12 @@ def _in_a_librarys_file(function: FunctionType) -> bool:
     another module's name.
     """
     file = function.__code__.co_filename
+    # ``<string>`` is code that namedtuples and dataclasses generate. Installed packages may lie
+    # below the folder of the standard library.
     if file.startswith("<") or (file.startswith(_STANDARD) and "site-packages" not in file):
         return True
     for name in _INSTALLED:
+        # No function of a package is called that is not imported.
         if name not in sys.modules:
             continue
         for path in _paths_of(sys.modules[name]):
@@ -184,6 +193,7 @@ def unlike(value: Any, stock: type) -> str | None:
     kind = type(value)
     if not isinstance(value, stock):
         return f"{kind.__module__}.{kind.__qualname__} is not nnU-Net's {stock.__name__}"
+    # A property may stand in the way of an attribute that nnU-Net's class sets in its constructor.
     properties = [
         name for name, member in inspect.getmembers_static(kind) if isinstance(member, property)
     ]
@@ -204,6 +214,7 @@ def unlike(value: Any, stock: type) -> str | None:
 def _unlike_method(value: Any, stock: type, name: str) -> str | None:
     """Return why a method is another than the class's of nnU-Net; None: it is not."""
     kind = type(value)
+    # Statically: a metaclass or a descriptor could give another answer to `getattr`.
     method = inspect.getattr_static(kind, name, None)
     if isinstance(method, (FunctionType, staticmethod, classmethod, property)):
         if name in _HOOKS:
@@ -214,6 +225,8 @@ def _unlike_method(value: Any, stock: type, name: str) -> str | None:
         if name in vars(value):
             return f"{name} of its {kind.__qualname__} is set on the object"
         return None
+    # What is left are objects that are no functions: those of Python itself, such as
+    # ``object.__getattribute__``, and constants of the class.
     is_other = method is not inspect.getattr_static(stock, name, None)
     is_callable = callable(method) and type(method).__module__ != "builtins"
     if is_other or is_callable:
@@ -235,6 +248,7 @@ def patch_source_of(loader: Any) -> PatchSource:
     Args:
         loader: one that `why_loader_stays` has no reason for.
     """
+    # nnU-Net's loader has given planes a first axis of one voxel; `PatchSource` does that itself.
     patch = tuple(int(n) for n in loader.patch_size)
     if getattr(loader, "patch_size_was_2d", False):
         patch = patch[1:]
@@ -252,6 +266,7 @@ def patch_source_of(loader: Any) -> PatchSource:
         batch_size=loader.batch_size,
         patch_size=patch,
         final_patch_size=final,
+        # The labels' key is the loader's own, below.
         label_manager=SimpleNamespace(all_labels=(), has_ignore_label=loader.has_ignore),
         oversample_foreground_percent=loader.oversample_foreground_percent,
         sampling_probabilities=None,
@@ -261,6 +276,8 @@ def patch_source_of(loader: Any) -> PatchSource:
         ),
         transforms=loader.transforms,
     )
+    # Not through the constructor: a trainer may have changed them on the loader, to some of the
+    # cases, or to one case several times, with as many probabilities.
     source.indices = indices
     source.sampling_probabilities = loader.sampling_probabilities
     source.annotated_classes_key = loader.annotated_classes_key

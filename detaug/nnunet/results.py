@@ -24,7 +24,7 @@ from detaug.nnunet.run_record import (
     KEY,
     changed_cases,
     differences,
-    print_of,
+    fingerprint_or_class,
     schedule_without_state,
     without_data,
 )
@@ -59,9 +59,9 @@ def export(model: Path, into: Path | None) -> Path:
     for name in CHECKPOINTS:
         files += model.glob(f"fold_*/{name}")
     files.sort()
-    whole = all((model / name).is_file() for name in DESCRIPTIONS[:2])
+    is_complete = all((model / name).is_file() for name in DESCRIPTIONS[:2])
     trainer, *others = model.resolve().name.split("__")
-    if len(others) != 2 or not whole or not files:
+    if len(others) != 2 or not is_complete or not files:
         raise UnusableError(
             f"{str(model)!r} is no folder TRAINER__PLANS__CONFIGURATION with {DESCRIPTIONS[0]},"
             f" {DESCRIPTIONS[1]} and a fold with a checkpoint, as nnU-Net makes for a model"
@@ -83,6 +83,7 @@ def export(model: Path, into: Path | None) -> Path:
         for file in files:
             copied_file = copy / file.parent.name / file.name
             copied_file.parent.mkdir(exist_ok=True)
+            # As data: a model that somebody hands over runs no code here.
             checkpoint = {**read_foreign_checkpoint(file), TRAINER_NAME: stock}
             write_checkpoint(checkpoint, copied_file)
         copy.rename(target)
@@ -100,6 +101,7 @@ def stock_trainer(name: str) -> str:
     trainer = getattr(trainers, name, None) or external_trainer(name)
     if is_nnunets_own(trainer):
         raise UnusableError(f"{name} is nnU-Net's own trainer: its model needs no detaug as it is")
+    # The first of nnU-Net's own: its predictor builds the network by that class's name.
     stock = next(base for base in trainer.__mro__ if is_nnunets_own(base))
     builder = next(base for base in trainer.__mro__ if "build_network_architecture" in vars(base))
     if not is_nnunets_own(builder):
@@ -194,6 +196,7 @@ def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[s
         yield "settings", "data", f"other files of {', '.join(map(short, cases))}"
     for epoch, name, value, other in sorted(_metrics(a, b)):
         yield f"metrics from epoch {epoch} on", name, f"{short(value)} and {short(other)}"
+    # One is enough: after a step that differs, all weights do.
     for name, value, other in islice(differences(a[WEIGHTS], b[WEIGHTS]), 1):
         yield "weights", name, f"{short(value)} and {short(other)}"
 
@@ -203,17 +206,19 @@ def _metrics(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[int, 
 
     Epochs count from 0.
     """
+    # Times differ between any two trainings.
     names = {**a[LOGGED], **b[LOGGED]}.keys() - EPOCH_TIMES
     for name in names:
         pairs = zip_longest(a[LOGGED].get(name, []), b[LOGGED].get(name, []))
         for epoch, (value, other) in enumerate(pairs):
-            if print_of(value) != print_of(other):
+            if fingerprint_or_class(value) != fingerprint_or_class(other):
                 yield epoch, name, value, other
                 break
 
 
 def _settings(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of a training, where there is one, and nnU-Net's own settings."""
+    # What says where a training ran, or that it was continued, is no setting of its own.
     arguments = dict(checkpoint.get(ARGUMENTS) or {})
     arguments.pop("device", None)
     plans = dict(arguments.get("plans") or {})

@@ -121,9 +121,11 @@ class RunRecord:
         names = {part.name for part in fields(cls)}
         if not isinstance(stored, Mapping):
             raise _other_version(type(stored).__name__, names)
-        stored = {"source": "", **stored}  # records of before have none
+        # The first records had no digest of the source.
+        stored = {"source": "", **stored}
         if set(stored) != names:
             raise _other_version(sorted(map(str, stored)), names)
+        # It may be anybody's file: an entry of another type would fail later, without its name.
         wrong = [
             name for name, kind in get_type_hints(cls).items() if not conforms(stored[name], kind)
         ]
@@ -200,10 +202,12 @@ def allowed_parts() -> set[str]:
 
 def _difference_lines(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return, by part of the record, a line for each of its entries that differs."""
+    # States of two kinds of schedules cannot be compared entry by entry; their settings can.
     if not _has_one_schedule(earlier["schedule"], now["schedule"]):
         earlier = {**earlier, "schedule": schedule_without_state(earlier["schedule"])}
         now = {**now, "schedule": schedule_without_state(now["schedule"])}
     lines_of: dict[str, list[str]] = {}
+    # One line for all: a data set that was preprocessed again differs in every case.
     names = changed_cases(earlier["data"], now["data"])
     if names:
         text = f"data: other files of {printable(some_of(names))}{_ADVICE['data']}"
@@ -271,7 +275,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tu
     """Yield (path, value, other value) of each entry in which two records or checkpoints differ."""
     entries = dict(flat(_readable(one)))
     others = dict(flat(_readable(other)))
-    return differences_of(entries, others, compared_by=print_of, absent="nothing")
+    return differences_of(entries, others, compared_by=fingerprint_or_class, absent="nothing")
 
 
 def _readable(record: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -283,7 +287,7 @@ def _readable(record: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**record, "pipeline": by_name}
 
 
-def print_of(value: Any) -> str:
+def fingerprint_or_class(value: Any) -> str:
     """Return a fingerprint, or a line that says that the value has none.
 
     That line is equal for all values of one class.
@@ -377,6 +381,7 @@ def loss_settings(loss: Any) -> dict[str, Any]:
             for attribute, value in vars(module).items()
             if not attribute.startswith("_")
         }
+        # A loss is in no mode; torch sets the attribute on every module.
         del attributes["training"]
         tensors = {
             **dict(module.named_parameters(recurse=False)),

@@ -76,9 +76,11 @@ def restore(schedule: Any, settings: Mapping[str, Any], recorded: Mapping[str, A
     stored = dict(recorded[STATE])
     if stored.pop("class") != plain(type(schedule)):
         return
+    # Entries that a setting decides (another num_epochs, with DETAUG_ALLOW) stay as they are now.
     current_settings = {**settings, STATE: recorded[STATE]}
     for path, *_ in differences(recorded, current_settings):
         stored.pop(path.partition(".")[0], None)
     state = _storable_state(schedule)
+    # nnU-Net's own schedule, and any that its trainer has loaded, is there already.
     if any(differences(stored, {name: state.get(name) for name in stored})):
         schedule.load_state_dict({**schedule.state_dict(), **copy.deepcopy(stored)})

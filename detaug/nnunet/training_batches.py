@@ -75,13 +75,13 @@ def _new_trainer(settings: Settings) -> Any:
             f"{settings.trainer} is none of detaug's trainers: its batches are not reproducible"
         )
     plans, dataset = load_plans(settings.dataset, settings.plans)
-    plans = {**plans, "continue_training": False}
     trainer: Any = kind(plans, settings.configuration, settings.fold, dataset, torch.device("cpu"))
     trainer._run_seed = settings.seed
     # Its folder of results vanishes; the links in it lead to what the first stage has predicted.
     previous = trainer.folder_with_segs_from_previous_stage
     if previous is not None:
         trainer.folder_with_segs_from_previous_stage = os.path.realpath(previous)
+    # As `initialize` and `on_train_start` do it, without a network.
     trainer._set_batch_size_and_oversample()
     trainer._prepare_cases()
     return trainer
@@ -108,6 +108,7 @@ def _results_elsewhere() -> Iterator[None]:
         variables = {
             "nnUNet_results": results,
             EXTERNAL_VARIABLE: trainer_folders(),
+            # A preview is no run to be recorded, nor one for a dashboard.
             "DETAUG_LEDGER": "0",
             "nnUNet_wandb_enabled": "0",
             "nnUNet_n_proc_DA": "0",

@@ -152,9 +152,6 @@ def validation_transforms(
 def default_pipeline(
     arguments: Arguments,
     p_per_label: float,
-    *,
-    earlier: Sequence[Transform] = (),
-    later: Sequence[Transform] = (),
     **modes: Any,
 ) -> Compose:
     """Return nnU-Net's default pipeline.
@@ -162,7 +159,6 @@ def default_pipeline(
     Args:
         arguments: as of `training_transforms`.
         p_per_label: as of `previous_stage`.
-        earlier, later: stand before and after the intensity transforms.
         modes: further options of the spatial transform.
     """
     scaled: dict[str, Any] = {
@@ -173,9 +169,7 @@ def default_pipeline(
     return Compose(
         [
             *spatial_transforms(arguments, p_rotation=0.2, **scaled, **modes),
-            *earlier,
             *intensity_transforms(arguments.do_dummy_2d),
-            *later,
             *mirroring(arguments.mirror_axes),
             *for_the_loss(arguments, p_per_label),
         ]
@@ -194,6 +188,7 @@ def for_the_loss(arguments: Arguments, p_per_label: float) -> list[Transform]:
         transforms.append(
             MaskImage(apply_to_channels=channels, channel_idx_in_seg=0, set_outside_to=0)
         )
+    # -1 marks voxels outside the mask or the case; the loss does not know it.
     transforms.append(RemoveLabel(-1, 0))
     transforms += previous_stage(arguments.is_cascaded, arguments.foreground_labels, p_per_label)
     transforms += targets(arguments.regions, arguments.ignore_label, arguments.ds_scales)
@@ -206,6 +201,7 @@ def spatial_transforms(arguments: Arguments, **options: Any) -> list[Transform]:
     It stands between a conversion to 2-D and back if the first axis is to stay as it is.
     """
     size = tuple(int(n) for n in arguments.patch_size)
+    # Between the conversions the first axis lies among the channels.
     if arguments.do_dummy_2d:
         size = size[1:]
     spatial = SpatialTransform(
@@ -227,6 +223,7 @@ def spatial_transforms(arguments: Arguments, **options: Any) -> list[Transform]:
 def intensity_transforms(do_dummy_2d: bool) -> list[Transform]:
     """Return the default pipeline's intensity transforms, each with its probability."""
     noise = GaussianNoise(noise_variance=(0, 0.1), p_per_channel=1, synchronize_channels=True)
+    # benchmark=True is nnU-Net's argument, without effect here: detaug's blur has one algorithm.
     blur = GaussianBlur(
         (0.5, 1.0),
         synchronize_channels=False,
@@ -302,6 +299,7 @@ def previous_stage(
     )
     if p_per_label is None:
         return [moved]
+    # The last channels of the image, where they have just been put.
     channels = list(range(-len(foreground_labels), 0))
     morphology = ApplyRandomBinaryOperator(
         channel_idx=channels, strel_size=(1, 8), p_per_label=p_per_label
@@ -324,6 +322,7 @@ def targets(
     """
     transforms: list[Transform] = []
     if regions is not None:
+        # The ignore label comes last: nnU-Net's loss takes its mask from there.
         channels = list(regions)
         if ignore_label is not None:
             channels.append(ignore_label)

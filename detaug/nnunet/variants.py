@@ -1,6 +1,6 @@
-"""The pipelines of nnU-Net's trainer variants, and a stronger one for MRI.
+"""The pipelines of nnU-Net's trainer variants.
 
-The variants are those of ``nnunetv2/training/nnUNetTrainer/variants/data_augmentation``. All take
+They are those of ``nnunetv2/training/nnUNetTrainer/variants/data_augmentation``. All take
 the arguments of `training_transforms`.
 """
 
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
-from collections import UserDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +15,6 @@ import numpy as np
 
 from detaug.kernels.scalars import exponential, natural_log
 from detaug.kernels.statistics import moments
-from detaug.nnunet.compatibility import find_trainer
 from detaug.nnunet.transforms import (
     Arguments,
     default_pipeline,
@@ -30,29 +27,21 @@ from detaug.nnunet.transforms import (
     validation_transforms,
 )
 from detaug.transforms import (
-    Anisotropy,
     BGContrast,
-    BiasField,
     BlankRectangle,
     BrightnessAdditive,
     BrightnessGradientAdditive,
-    CoarseDropout,
     Compose,
     Contrast,
     Gamma,
     GaussianBlur,
     GaussianNoise,
-    Ghosting,
-    GibbsNoise,
-    HistogramShift,
     LocalGamma,
     MedianFilter,
-    Motion,
     OneOf,
     RandomApply,
     Rot90,
     Sharpening,
-    Spikes,
     Transform,
     TransposeAxes,
 )
@@ -119,6 +108,7 @@ da5_transforms = _da5("bilinear", "bilinear")
 @as_builder
 def no_da_transforms(arguments: Arguments) -> Compose:
     """Return the pipeline of ``nnUNetTrainerNoDA``: that of validation, in training too."""
+    # Nothing rotates here, but what the other pipelines refuse is an error all the same.
     radians("rotation", random_scalar("rotation", arguments.rotation))
     labels = validation_transforms(
         arguments.ds_scales,
@@ -130,96 +120,23 @@ def no_da_transforms(arguments: Arguments) -> Compose:
     return Compose(labels.transforms, dim=len(arguments.patch_size))
 
 
-def changing(
-    build: Callable[..., Compose], change: Callable[[Arguments], dict[str, Any]]
-) -> Callable[..., Compose]:
-    """Return a builder whose pipeline has some arguments as a trainer has them."""
-
-    @functools.wraps(build)
-    def build_changed(arguments: Arguments) -> Compose:
-        return build(*arguments._replace(**change(arguments)))
-
-    return as_builder(build_changed)
-
-
-def _no_mirroring(_: Arguments) -> dict[str, Any]:
-    return {"mirror_axes": None}
-
-
-def _mirroring_without_last_axis(arguments: Arguments) -> dict[str, Any]:
-    # In 2-D that is along the first axis.
-    return {"mirror_axes": tuple(range(len(arguments.patch_size) - 1))}
-
-
-def _no_dummy_2d(_: Arguments) -> dict[str, Any]:
-    return {"do_dummy_2d": False}
-
-
-#: Where nnU-Net's trainers decide on arguments.
-_DECIDES = "configure_rotation_dummyDA_mirroring_and_inital_patch_size"
-#: Endings of the names of trainers that decide there -> the arguments that they decide on.
-_DECIDED: dict[str, Callable[[Arguments], dict[str, Any]]] = {
-    "NoMirroring": _no_mirroring,
-    "_onlyMirror01": _mirroring_without_last_axis,
-    "_noDummy2DDA": _no_dummy_2d,
+#: Name of a trainer of nnU-Net with a pipeline of its own -> the builder of that pipeline. All take
+#: the arguments of `training_transforms`. Trainers that are not here inherit one of these
+#: pipelines; what they decide on (the axes that are mirrored) is in the arguments.
+TRAINING_TRANSFORMS: dict[str, Callable[..., Compose]] = {
+    "nnUNetTrainer": training_transforms,
+    "nnUNetTrainerDA5": da5_transforms,
+    "nnUNetTrainerDA5ord0": _da5("nearest", "nearest"),
+    "nnUNetTrainerDA5Segord0": _da5("bilinear", "nearest"),
+    "nnUNetTrainerNoDA": no_da_transforms,
+    "nnUNetTrainer_DASegOrd0": seg_ord0_transforms,
+    "nnUNetTrainer_onlyMirror01_DASegOrd0": seg_ord0_transforms,
 }
-
-
-class _Builders(UserDict[str, Callable[..., Compose]]):
-    """The trainers that augment in a way of their own, and their builders.
-
-    The others of the installed nnU-Net are resolved by what they inherit.
-    """
-
-    def __missing__(self, name: str) -> Callable[..., Compose]:
-        try:
-            bases = getattr(find_trainer(str(name)), "__mro__", ())
-            build = self.data[_owner_of("get_training_transforms", bases)]
-        except (ImportError, KeyError):
-            known = f"without it there are {', '.join(sorted(self.data))}"
-            raise KeyError(f"nnU-Net has no trainer {name}, or is not installed; {known}") from None
-        owner = _owner_of(_DECIDES, bases)
-        for ending, change in _DECIDED.items():
-            if owner.endswith(ending):
-                return changing(build, change)
-        return build
-
-    def __contains__(self, name: object) -> bool:
-        try:
-            return bool(self[name])  # type: ignore[index]
-        except KeyError:
-            return False
-
-
-def _owner_of(method: str, bases: Sequence[type]) -> str:
-    """Return the name of the first class that defines a method; "" where none does."""
-    for base in bases:
-        if method in vars(base):
-            return base.__name__
-    return ""
-
-
-#: The trainer's name -> the builder of its pipeline; all take the arguments of
-#: `training_transforms`.
-#: Other trainers of nnU-Net (``nnUNetTrainer_250epochs``, ``nnUNetTrainerDiceLoss`` ...) are found
-#: by name where nnU-Net is installed.
-TRAINING_TRANSFORMS = _Builders(
-    {
-        "nnUNetTrainer": training_transforms,
-        "nnUNetTrainerDA5": da5_transforms,
-        "nnUNetTrainerDA5ord0": _da5("nearest", "nearest"),
-        "nnUNetTrainerDA5Segord0": _da5("bilinear", "nearest"),
-        "nnUNetTrainerNoDA": no_da_transforms,
-        "nnUNetTrainer_DASegOrd0": seg_ord0_transforms,
-        "nnUNetTrainer_onlyMirror01_DASegOrd0": changing(
-            seg_ord0_transforms, _DECIDED["_onlyMirror01"]
-        ),
-    }
-)
 
 
 def _axes_of_one_length_exchanged(size: Sequence[int]) -> list[Transform]:
     """Return quarter turns and transpositions among axes of one length: the most that have one."""
+    # Other axes cannot be exchanged: the patch must keep its shape.
     counts = [size.count(length) for length in size]
     if max(counts) == 1:
         return []
@@ -321,44 +238,3 @@ def local_gamma(rng: np.random.Generator) -> float:
     if draws.happens(rng, 0.5):
         return draws.uniform(rng, 0.01, 0.8)
     return draws.uniform(rng, 1.5, 4)
-
-
-@as_builder
-def extended_transforms(arguments: Arguments) -> Compose:
-    """Return the pipeline of ``nnUNetTrainerDetAugExt``: nnU-Net's default with artefacts of MRI.
-
-    Between its spatial part and its intensities come a bias field (probability 0.2), thick slices
-    (0.1) and one artefact of k-space (0.2: motion, ghosting, spikes or ringing, each as likely);
-    after these come a shifted histogram (0.1) and coarse dropout (0.1).
-
-    Probabilities and ranges are ours; they are weaker than the originals' defaults where these make
-    images that no scanner would pass. Arguments as for `training_transforms`.
-    """
-    size = [int(n) for n in arguments.patch_size]
-    smallest = [max(1, n // 16) for n in size]
-    largest = [max(2, n // 5) for n in size]
-    later = [
-        RandomApply(HistogramShift((5, 10), synchronize_channels=False), 0.1),
-        RandomApply(CoarseDropout(1, smallest, max_holes=6, max_spatial_size=largest), 0.1),
-    ]
-    earlier = _scanner_artefacts(arguments.do_dummy_2d)
-    return default_pipeline(arguments, 0.5, earlier=earlier, later=later)
-
-
-def _scanner_artefacts(do_dummy_2d: bool) -> list[Transform]:
-    """Return the artefacts of scanners, each with its probability."""
-    # A volume that is deformed in its planes alone has thick slices along the first axis already.
-    axes = range(1, 3) if do_dummy_2d else None
-    k_space = OneOf(
-        [
-            Motion(rotation=(-math.radians(5), math.radians(5)), translation=(-5, 5)),
-            Ghosting(num_ghosts=(4, 10), intensity=(0.1, 0.6)),
-            Spikes(num_spikes=(1, 2), intensity=(0.1, 0.6)),
-            GibbsNoise((0.2, 0.7)),
-        ]
-    )
-    return [
-        RandomApply(BiasField((-0.4, 0.4), synchronize_channels=False), 0.2),
-        RandomApply(Anisotropy(axes, downsampling=(1.5, 4), profile="box"), 0.1),
-        RandomApply(k_space, 0.2),
-    ]

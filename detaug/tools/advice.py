@@ -25,6 +25,7 @@ def advice(environment: Mapping[str, Any]) -> Iterator[str]:
             "compile cache: no folder for compiled kernels can be written to, so that every process"
             " compiles its own: set NUMBA_CACHE_DIR to one that can be"
         )
+    # The number of cores decides the number of threads, and that the order of sums.
     if "OMP_NUM_THREADS" not in variables:
         threads = environment["threads"]["torch"]
         yield (
@@ -47,6 +48,7 @@ def _on_gpus(variables: Mapping[str, str], num_gpus: int) -> Iterator[str]:
         )
     if variables.get("NVIDIA_TF32_OVERRIDE") == "1":
         yield "TF32: NVIDIA_TF32_OVERRIDE=1 forces it on, whatever is set in torch: unset it"
+    # NVLS adds in the switch, in an order of its own.
     is_nccl_set = "NCCL_ALGO" in variables and variables.get("NCCL_NVLS_ENABLE") == "0"
     if num_gpus > 1 and not is_nccl_set:
         yield (
@@ -59,6 +61,7 @@ def _chosen_by_timing(variables: Mapping[str, str]) -> Iterator[str]:
     """Yield advice on variables that let torch choose kernels by how fast they are just now."""
     if variables.get("PYTORCH_TUNABLEOP_ENABLED") == "1":
         yield "TunableOp: it picks matrix products by timing: unset PYTORCH_TUNABLEOP_ENABLED"
+    # The values that nnU-Net takes for true.
     if variables.get("nnUNet_compile", "").lower() in ("true", "1", "t"):
         yield "torch.compile: it may pick kernels by timing: export nnUNet_compile=f"
     if variables.get("TORCHINDUCTOR_MAX_AUTOTUNE") == "1":

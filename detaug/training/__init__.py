@@ -13,15 +13,11 @@ from detaug.lazy_exports import lazily
 
 if TYPE_CHECKING:
     from detaug.training.auditing import audit
-    from detaug.training.layers.swapping import (
-        deterministic_functions,
-        make_deterministic,
-        swap_layers,
-    )
+    from detaug.training.layers.swapping import deterministic_functions, make_deterministic
     from detaug.training.machine import environment
     from detaug.training.random_state import isolate_rng, rng_state, set_rng_state
     from detaug.training.seeding import seed_everything
-    from detaug.training.switches import deterministic_mode, set_deterministic_mode
+    from detaug.training.switches import deterministic_mode
 
 __all__ = [
     "audit",
@@ -32,9 +28,7 @@ __all__ = [
     "make_deterministic",
     "rng_state",
     "seed_everything",
-    "set_deterministic_mode",
     "set_rng_state",
-    "swap_layers",
 ]
 
 __getattr__, __dir__ = lazily(
@@ -45,10 +39,9 @@ __getattr__, __dir__ = lazily(
         "detaug.training.layers.swapping": (
             "deterministic_functions",
             "make_deterministic",
-            "swap_layers",
         ),
         "detaug.training.random_state": ("isolate_rng", "rng_state", "set_rng_state"),
         "detaug.training.seeding": ("seed_everything",),
-        "detaug.training.switches": ("deterministic_mode", "set_deterministic_mode"),
+        "detaug.training.switches": ("deterministic_mode",),
     },
 )

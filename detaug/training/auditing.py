@@ -106,9 +106,12 @@ def audit(
         )
     if not isinstance(sample_batch, (tuple, list)) or len(sample_batch) != 2:
         raise TypeError(f"sample_batch must be (input, target), got {type(sample_batch).__name__}")
+    # Warnings and not errors: an operation that has no deterministic form must run, to be compared
+    # and named.
     step = partial(_values_of_a_step, model, loss, sample_batch, torch.device(device))
     with preserved_switches(), warnings.catch_warnings(record=True) as alerts:
         torch.use_deterministic_algorithms(True, warn_only=True)
+        # PyTorch warns once a process of some operations, and Python once a line.
         warnings.simplefilter("always")
         first = step()
         second = step()
@@ -160,6 +163,7 @@ def _watch(root: nn.Module, prefix: str, values: list[tuple[str, str]]) -> None:
 
     for name, module in root.named_modules(prefix=prefix):
         module.register_forward_hook(partial(on_output, name))
+    # Gradients come from the network's end to its beginning, as they are computed.
     for name, parameter in root.named_parameters(prefix=prefix):
         if parameter.requires_grad:
             hook = partial(on_gradient, name)
@@ -181,6 +185,7 @@ def _copied(value: Any, device: torch.device) -> Any:
 def digest(value: Any) -> str:
     """Return a digest of the tensors, arrays, numbers and strings in nested containers."""
     named: list[tuple[str, Any]] = []
+    # An output may hold objects that have no bytes to compare; they are passed over.
     for path, leaf in leaves(value):
         if isinstance(leaf, torch.Tensor):
             named.append((path, dense(leaf)))

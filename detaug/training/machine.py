@@ -94,6 +94,7 @@ def environment() -> dict[str, Any]:
             "seed_scheme": SEED_SCHEME,
             "numerics": NUMERICS,
         },
+        # torch's own number has the build, such as +cu130, which the distribution's may lack.
         "packages": {
             **{name: version_of(name) for name in PACKAGES},
             "torch": torch.__version__,
@@ -164,6 +165,7 @@ def _blas() -> list[dict[str, Any]]:
     """Return the BLAS and OpenMP libraries that are loaded in this process, and their threads."""
     import threadpoolctl
 
+    # Without the path of the library's file, which may have a user's name.
     pools = []
     for pool in threadpoolctl.threadpool_info():
         pools.append({name: pool[name] for name in sorted(pool) if name != "filepath"})

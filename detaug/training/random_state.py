@@ -113,6 +113,7 @@ def set_rng_state(
     named = _checked(generators)
     _check_versions(state)
     _check_entries(state, {name: _kind(generator) for name, generator in named.items()})
+    # All entries are collected, and their devices counted, before the first generator is changed.
     entries: list[_Entry] = []
     for name, generator in zip(GLOBAL, global_generators(), strict=True):
         entries.append((name, generator, state[name]))
@@ -127,6 +128,7 @@ def set_rng_state(
         for label, generator, stored in entries:
             _put_back(label, generator, stored)
     except ValueError:
+        # A generator's own setter refused its part: a program must not go on from half a state.
         for generator, old in before:
             put_back(generator, old)
         raise
@@ -157,6 +159,7 @@ def isolate_rng(include_cuda: Any = True) -> Any:
     Args:
         include_cuda: whether the accelerators are kept too, as for `rng_state`.
     """
+    # ``@isolate_rng`` without brackets: the argument is the function.
     if callable(include_cuda):
         return _isolation(include_cuda=True)(include_cuda)
     return _isolation(include_cuda)
@@ -195,6 +198,7 @@ def _checked(generators: Any) -> dict[str, Any]:
 
 def _kind(generator: Any) -> str | None:
     """Return the name of a generator's kind; None if it is none that has a state."""
+    # It is a `random.Random` by its class, and draws from the operating system.
     if isinstance(generator, random.SystemRandom):
         return None
     for name, kind in KINDS.items():
@@ -207,6 +211,7 @@ def _check_versions(state: Any) -> None:
     """Raise unless this detaug and this torch can read the state."""
     if not isinstance(state, Mapping):
         raise TypeError(f"the state must be the dict that rng_state() gave, got {state!r}")
+    # An entry that is missing is told with all others, by `_check_entries`.
     if state.get("format", FORMAT) != FORMAT:
         raise StateMismatch(
             f"this random state has format {state['format']!r}, and this detaug reads format"
@@ -294,6 +299,7 @@ def _put_back(label: str, generator: Any, stored: Any) -> None:
         StateMismatch: the state is of another kind of bit generator.
         ValueError: the generator does not take it.
     """
+    # Named here: the setters' own errors do not say of which kind a state is.
     current = _saved(generator)
     if isinstance(current, dict) and isinstance(stored, dict):
         stored_kind = stored.get("bit_generator")

@@ -94,6 +94,7 @@ def seed_everything(
             or no seed in one of several processes without a process group, where each would draw
             another.
     """
+    # All arguments before the first effect: after an error nothing is seeded, logged or set.
     checked_mode("deterministic", deterministic)
     _check_bool("diff_rank_seed", diff_rank_seed)
     _check_bool("workers", workers)
@@ -105,6 +106,7 @@ def seed_everything(
     user_seed: Seed | None = None
     if seed is not None:
         user_seed = checked_seed(seed)
+    # A given seed needs no rank, and asking raises where a launcher's variables are wrong.
     own_rank: int | None = None
     if rank is not None or seed is None or diff_rank_seed:
         own_rank = known_rank(rank)
@@ -123,6 +125,7 @@ def seed_everything(
         tree = tree.child(f"rank/{own_rank}")
     seed_global_generators(tree.sequence())
     if workers:
+        # The common seed, also with diff_rank_seed: a child process derives its own from it.
         os.environ[SEED_VARIABLE] = text_of_seed(common)
     if deterministic is not False:
         _set_switches(deterministic, threads, verbose)
@@ -135,6 +138,7 @@ def _set_switches(mode: Mode, threads: int | None, verbose: bool) -> None:
     if not verbose:
         return
     logger.info("deterministic=%r: %s", mode, changes)
+    # On a GPU, the CPU's threads sum nothing that a training depends on.
     if threads is None and not torch.cuda.is_available():
         logger.warning(
             "torch computes with %d threads on this CPU, and with another number of them the"

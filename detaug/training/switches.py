@@ -120,6 +120,7 @@ def set_deterministic_mode(
 @contextmanager
 def preserved_switches(switches: list[Switch] | None = None) -> Iterator[None]:
     """Reset these switches at the block's end; None: all of the table."""
+    # With threads=, so that their number is among the switches. What is wanted is not set here.
     if switches is None:
         switches = chosen_switches(True, threads=1)
     before = [switch.read() for switch in switches]
@@ -127,6 +128,8 @@ def preserved_switches(switches: list[Switch] | None = None) -> Iterator[None]:
         yield
     finally:
         for switch, value in zip(switches, before, strict=True):
+            # Read again: setting one switch may have set another. What could not be read cannot be
+            # put back.
             if value not in (None, UNREADABLE, switch.read()):
                 switch.write(value)
 
@@ -150,6 +153,7 @@ def _set(switches: list[Switch]) -> Changes:
 
 def _warn_of_cublas(value: str | None) -> None:
     """Warn if cuBLAS is not reproducible with this value of its variable."""
+    # Only a look at a flag: asking for a device would start CUDA.
     if value == NOT_SET and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         logger.warning(
             "CUDA is already running and %s was not set: cuBLAS may have started without it. Set it"
@@ -222,6 +226,7 @@ def chosen_switches(
 
     Arguments are those of `deterministic_mode`.
     """
+    # The order matters: inductor's switch follows torch's, and TF32's flags follow each other.
     is_on = checked_mode("mode", mode) is not False
     if tf32 is not None and tf32 is not False:
         raise TypeError(f"tf32 must be False or None (left as it is), got {tf32!r}")
@@ -258,6 +263,7 @@ def chosen_switches(
 
 def _attribute(name: str, wanted: Any) -> Switch:
     """Return the switch that is an attribute of a module or object of torch's."""
+    # The name is the path that users know, so that messages and settings cannot drift apart.
     path, _, attribute = name.removeprefix("torch.").rpartition(".")
     owner = operator.attrgetter(path)(torch)
     read = partial(getattr, owner, attribute)

@@ -12,7 +12,6 @@ from detaug.transforms.blur import GaussianBlur
 from detaug.transforms.brightness import BrightnessAdditive, MultiplicativeBrightness
 from detaug.transforms.building.base import ImageTransform, Transform
 from detaug.transforms.channels import MoveSegAsOneHotToData
-from detaug.transforms.coarse import CoarseDropout
 from detaug.transforms.components import RemoveRandomConnectedComponentFromOneHotEncoding
 from detaug.transforms.compose import Compose, OneOf, RandomApply
 from detaug.transforms.contrast import BGContrast, Contrast, InvertImage
@@ -20,7 +19,6 @@ from detaug.transforms.cropping import CenterCrop, RandomCrop
 from detaug.transforms.filters import MedianFilter, Sharpening
 from detaug.transforms.foreign import ForeignTransform
 from detaug.transforms.gamma import Gamma
-from detaug.transforms.histogram_shift import HistogramShift
 from detaug.transforms.labels import (
     ConvertSegmentationToRegions,
     DownsampleSegForDS,
@@ -53,7 +51,6 @@ __all__ = [
     "BrightnessAdditive",
     "BrightnessGradientAdditive",
     "CenterCrop",
-    "CoarseDropout",
     "Compose",
     "Contrast",
     "Convert2DTo3D",
@@ -67,7 +64,6 @@ __all__ = [
     "GaussianNoise",
     "Ghosting",
     "GibbsNoise",
-    "HistogramShift",
     "ImageTransform",
     "InvertImage",
     "LocalContrast",

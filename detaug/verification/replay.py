@@ -16,7 +16,7 @@ from detaug.engine.replayer import Replayer
 from detaug.errors import UnusableError
 from detaug.ledger.comparing import HeaderDifference, header_differences, header_lines, listed
 from detaug.ledger.header import Record, digest, portable
-from detaug.ledger.lines import prints_of
+from detaug.ledger.lines import batch_fingerprints
 from detaug.ledger.reading import LedgerSummary, read_header, records
 from detaug.objects.differences import differing_names
 from detaug.pipeline.plan import BatchKey
@@ -157,7 +157,7 @@ def verify_against(
     different: list[DifferentBatch] = []
     for record in _batches_at(ledger, indices):
         key = BatchKey(record["epoch"], record["step"])
-        whole, keys = prints_of(_make(replayer, key), left_out)
+        whole, keys = batch_fingerprints(_make(replayer, key), left_out)
         if whole != record["whole"] or keys != record["keys"]:
             differing_keys = tuple(differing_names(record["keys"], keys))
             different.append(DifferentBatch(key.epoch, key.step, differing_keys))

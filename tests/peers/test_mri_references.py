@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from detaug.transforms import Anisotropy, BiasField, CoarseDropout, HistogramShift, SpatialTransform
+from detaug.transforms import Anisotropy, BiasField, SpatialTransform
 from tests.support.transforms.generators import noise
 from tests.support.transforms.spatial_reference import image_in_float64
 
@@ -75,51 +75,6 @@ def test_thick_slices_are_torchios_but_beyond_the_outermost(
         np.testing.assert_allclose(ours[inside], theirs[inside], rtol=0, atol=1e-6)
         assert (theirs[outside] == 0).all()
         assert (ours[outside] != 0).all()
-
-
-@pytest.mark.parametrize("shape", [*SHAPES, *FLAT])
-@pytest.mark.parametrize("offset", [0.0, 1e4])
-@pytest.mark.parametrize("synchronized", [True, False])
-def test_a_shift_of_the_histogram_is_monais(
-    shape: tuple[int, ...], offset: float, synchronized: bool
-) -> None:
-    given = noise(shape) + np.float32(offset)
-    for seed in range(4):
-        params, ours = made(HistogramShift((3, 12), synchronized), given, seed)
-        for c, points in zip(params["apply_to_channel"], params["control_points"], strict=True):
-            original = monai.RandHistogramShift(3)
-            original._do_transform = True
-            original.reference_control_points = np.linspace(0, 1, len(points))
-            original.floating_control_points = np.array(points)
-            over = given.astype(np.float64) if synchronized else given[[c]].astype(np.float64)
-            theirs = original(over, randomize=False).numpy()[c if synchronized else 0]
-            np.testing.assert_allclose(ours[c], theirs, rtol=1.5e-7, atol=2e-6)
-
-
-def dropped_by_monai(params: dict[str, Any], given: np.ndarray, **options: Any) -> np.ndarray:
-    original = monai.RandCoarseDropout(1, 1, prob=1, **options).set_random_state(seed=0)
-    original.hole_coords = [
-        (slice(None), *(slice(a, b) for a, b in zip(lower, upper, strict=True)))
-        for lower, upper in params["holes"]
-    ]
-    result: np.ndarray = original._transform_holes(given.copy())
-    return result
-
-
-@pytest.mark.parametrize("shape", [*SHAPES, *FLAT])
-@pytest.mark.parametrize("dropout_holes", [True, False])
-def test_coarse_dropout_is_monais(shape: tuple[int, ...], dropout_holes: bool) -> None:
-    given = noise(shape)
-    params, ours = made(CoarseDropout(2, 4, dropout_holes, 0.25, 5, 9), given)
-    theirs = dropped_by_monai(params, given, dropout_holes=dropout_holes, fill_value=0.25)
-    np.testing.assert_array_equal(ours, theirs)
-    # other random numbers: the same voxels change, within the same limits
-    for fill in ((3.0, 4.0), None):
-        params, ours = made(CoarseDropout(2, 4, dropout_holes, fill, 5, 9), given)
-        theirs = dropped_by_monai(params, given, dropout_holes=dropout_holes, fill_value=fill)
-        np.testing.assert_array_equal(ours != given, theirs != given)
-        low, high = fill or (given.min(), given.max())
-        assert low <= ours[ours != given].min() <= ours[ours != given].max() <= high
 
 
 SOURCES = {2: (31, 27), 3: (23, 20, 17)}

@@ -1,4 +1,4 @@
-"""detaug's transforms in pipelines of MONAI, TorchIO and plain torch."""
+"""detaug's transforms in pipelines of MONAI and TorchIO."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
 
-from detaug import DeterministicAugmenter, SeedTree, fingerprint
-from detaug.loops import Augmented
+from detaug import DeterministicAugmenter, fingerprint
 from detaug.transforms import Compose, GaussianNoise, Mirror
 
 pytest.importorskip("monai")
@@ -176,38 +174,3 @@ def test_torchios_probability_and_choice_of_images_hold() -> None:
     torch.manual_seed(1)
     made = detaug.torchio.Wrap(pipeline(), exclude=["label"])(subject())
     assert torch.equal(made.label.data, subject().label.data)
-
-
-PLAIN = [
-    {
-        "image": np.full((1, 4, 4, 4), i, np.float32),
-        "segmentation": np.zeros((1, 4, 4, 4), np.int16),
-    }
-    for i in range(8)
-]
-
-
-def test_a_plain_dataset_gives_the_same_samples_in_any_dataloader() -> None:
-    data = Augmented(PLAIN, pipeline(), seed=5)
-    pipe = pipeline()
-    expected = {}
-    for epoch in (0, 1, 3):
-        data.set_epoch(epoch)
-        expected[epoch] = [fingerprint(data[i]) for i in range(8)]
-        direct = [pipe(**PLAIN[i], rng=SeedTree(5).generator(epoch, i)) for i in range(8)]
-        assert expected[epoch] == [fingerprint(sample) for sample in direct]
-    assert len({*expected[0], *expected[1], *expected[3]}) == 24
-    assert fingerprint(data[-1]) == expected[3][7]
-    loader = DataLoader(
-        data, None, num_workers=2, persistent_workers=True, multiprocessing_context="fork"
-    )
-    for epoch in (3, 1, 0):
-        data.set_epoch(epoch)
-        found = [{name: np.asarray(array) for name, array in sample.items()} for sample in loader]
-        assert [fingerprint(sample) for sample in found] == expected[epoch]
-    del loader
-
-
-def test_samples_that_are_no_dicts_are_an_error() -> None:
-    with pytest.raises(TypeError, match="Augmented needs samples that are dicts"):
-        Augmented([1, 2], pipeline(), 1)[0]

@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 
 from detaug import fingerprint
-from detaug.ledger.lines import prints_of as prints_of_ledger
+from detaug.ledger.lines import batch_fingerprints as prints_of_ledger
 from detaug.pipeline.batch_report import batch_fingerprints
 
 

@@ -106,6 +106,7 @@ class CaseFolder:
         self.identifiers = present
         if identifiers is not None:
             self.identifiers = sorted(map(str, identifiers))
+        # Before a training begins: a case that is missing would stop it when it is first drawn.
         missing = sorted(set(self.identifiers) - set(present))
         if missing:
             raise ValueError(
@@ -142,6 +143,7 @@ class CaseFolder:
             ValueError: cases are faulty; the message names each, and what is wrong.
         """
         faults = []
+        # All of them, not the first: whoever mends a data set wants one list.
         # The files may be others than they were.
         opened.cache_clear()
         places_of_classes.cache_clear()
@@ -162,6 +164,7 @@ class CaseFolder:
         for file in map(Path, self.files(identifier)):
             if not file.is_file():
                 raise self._missing(file)
+        # Opening reads each file's header and the properties.
         case = self.open(identifier)
         for array in (case.image, case.segmentation, case.previous_stage):
             if array is None:
@@ -223,8 +226,10 @@ def opened(file: str) -> Any:
 
     if not os.path.isfile(file):
         raise FileNotFoundError(f"there is no {file}")
+    # As nnU-Net opens them: mapping fails on Windows (nnU-Net's issue 2723).
     mapped = {} if os.name == "nt" else {"mmap_mode": "r"}
     with reading(file):
+        # One thread: every worker has a core, and blosc2's own threads would compete for it.
         return blosc2.open(urlpath=file, mode="r", dparams={"nthreads": 1}, **mapped)
 
 
@@ -234,6 +239,7 @@ def places_of_classes(file: str) -> dict[Any, np.ndarray] | None:
 
     Reading them takes as long as augmenting a plane.
     """
+    # The rest of the properties is dropped: a process keeps those of hundreds of cases.
     with open(file, "rb") as stream, reading(file):
         locations = pickle.load(stream).get("class_locations")
     if locations is None:

@@ -128,6 +128,7 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         arrays: list[np.ndarray] = []
         keys = []
         for number in range(self.batch_size):
+            # Each from its own child: what one sample draws changes no other.
             sample = self.sample(batch.next_sample_generator(), number)
             levels = sample["segmentation"]
             has_levels = isinstance(levels, list)
@@ -158,6 +159,7 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         identifier, _, volumes = self.draw(rng, number)
         arrays: dict[str, Any]
         if isinstance(self.transforms, Transform):
+            # They read from the volumes themselves, and only what they need.
             arrays = self.transforms(rng=rng, **volumes)
         else:
             arrays = {name: torch.from_numpy(volume.read_all()) for name, volume in volumes.items()}
@@ -173,6 +175,7 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         Returns:
             The case's name, the first voxel of the patch, and the return value of `patch`.
         """
+        # In this order, which is part of what a seed means.
         identifier = self.indices[self._draw_case(rng)]
         foreground = self._wants_foreground(rng, number)
         case = self.cases.open(identifier)
@@ -200,6 +203,7 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         shares = _cumulative(self.sampling_probabilities, len(self.indices))
         if shares is None:
             return draws.integer(rng, len(self.indices))
+        # side="right": a case of probability 0 is never drawn, not even by a 0 exactly.
         index = np.searchsorted(shares, draws.uniform(rng), side="right")
         return int(index.clip(0, len(shares) - 1))
 
@@ -252,6 +256,7 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
             return voxels
         of_classes = case.locations()
         present = [key for key, voxels in of_classes.items() if len(voxels) > 0]
+        # The key of all annotated voxels is no class, unless there is nothing else to show.
         if annotated in present and len(present) > 1:
             present.remove(annotated)
         if not present:
@@ -304,6 +309,7 @@ def _cumulative(probabilities: Sequence[float] | None, cases: int) -> np.ndarray
             f"sampling_probabilities must be {cases} numbers, one per case, that sum to 1"
         )
     total = np.cumsum(shares)
+    # Their sum may have been rounded, and the last case must reach up to 1.
     total /= total[-1]
     return total
 

@@ -12,7 +12,7 @@ from detaug.nnunet.compatibility import find_trainer, is_nnunets_own, require_nn
 from detaug.nnunet.proof import not_own, patch_source_of, why_loader_stays
 from detaug.nnunet.trainers.mixin import DeterministicTraining
 from detaug.nnunet.transforms import validation_transforms
-from detaug.nnunet.variants import TRAINING_TRANSFORMS, extended_transforms
+from detaug.nnunet.variants import TRAINING_TRANSFORMS
 
 require_nnunet()
 
@@ -73,15 +73,6 @@ class DetAugLoading(DeterministicTraining):
         return loader
 
 
-class ExtendedAugmentation(DetAugLoading):
-    """A mixin: `DetAugLoading` with the stronger pipeline for MRI in place of the trainer's.
-
-    docs/nnunet.md describes it.
-    """
-
-    get_training_transforms = staticmethod(extended_transforms)
-
-
 class FastTraining(DetAugLoading):
     """A mixin: `DetAugLoading` with nnU-Net's own layers, and cuDNN, compile and thread settings.
 
@@ -110,7 +101,6 @@ class FastTraining(DetAugLoading):
 
 #: The word in a trainer's name -> its mixin; the longest words first.
 _MIXINS: dict[str, type] = {
-    "DetAugExt": ExtendedAugmentation,
     "DetAugFast": FastTraining,
     "Deterministic": DeterministicTraining,
     "DetAug": DetAugLoading,
@@ -153,4 +143,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["DetAugLoading", "DeterministicTraining", "ExtendedAugmentation", "FastTraining"]
+__all__ = ["DetAugLoading", "DeterministicTraining", "FastTraining"]

@@ -59,6 +59,7 @@ def checked_fold(trainer: Any) -> Fold:
     present = _present_cases(trainer, folder)
     _check_images(folder, present)
 
+    # After the look at the files: nnU-Net writes the split of the cases that it finds.
     training, validation = (list(map(str, side)) for side in trainer.do_split())
     _check_sides(trainer.fold, training=training, validation=validation)
     names = sorted({*training, *validation})
@@ -139,6 +140,7 @@ def _files_by_case(folders: Iterable[Path], names: Sequence[str]) -> dict[str, l
     """
     files: dict[str, list[str]] = {name: [] for name in names}
     for folder in folders:
+        # In one order: the fingerprint goes over the files as they come.
         for entry in sorted(os.scandir(folder), key=attrgetter("name")):
             if not entry.is_file() or entry.name.endswith(_UNPACKED):
                 continue
@@ -168,9 +170,11 @@ def _fingerprint(files: Iterable[str]) -> str:
     state = xxhash.xxh3_64()
     for file in map(Path, files):
         size = file.stat().st_size
+        # With the name's length, so that no two lists of files are one text.
         state.update(f"{len(file.name)}:{file.name}:{size}".encode())
         with file.open("rb") as stream:
             state.update(stream.read(_EDGE))
+            # A file shorter than two edges has been read as far as here; nothing is read twice.
             stream.seek(max(size - _EDGE, min(size, _EDGE)))
             state.update(stream.read(_EDGE))
     return state.hexdigest()
@@ -194,6 +198,7 @@ def check_ground_truth(trainer: Any, validation: Sequence[str]) -> None:
         f"{folder}: {some_of(missing)}. nnU-Net's final validation reads them: copy the folder "
         "from where the data set was preprocessed, or preprocess it again (nnUNetv2_preprocess)"
     )
+    # The class whose final validation runs; detaug's mixin only calls it.
     owner = next(
         base
         for base in type(trainer).__mro__

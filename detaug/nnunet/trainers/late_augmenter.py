@@ -48,10 +48,12 @@ def requests_instead_of_augmenters(trainer: type) -> Iterator[None]:
     originals = []
     for base in trainer.__mro__:
         method = vars(base).get(MAKES_LOADERS)
+        # Under a decorator are the globals of the function that it wraps.
         namespace = getattr(getattr(method, "__wrapped__", method), "__globals__", {})
         for name in AUGMENTERS:
             if name in namespace:
                 originals.append((namespace, name, namespace[name]))
+    # All are found before the first is replaced: two bases may be of one module.
     for namespace, name, _ in originals:
         namespace[name] = AugmenterRequest
     try:
@@ -85,6 +87,7 @@ class LateAugmenter(DeterministicAugmenter):
 
     def settle(self) -> None:
         """Decide what makes the batches, if that is not decided yet, and take the pipeline."""
+        # First: once the pipeline is taken, `generator` cannot be set any more.
         if self._replaced is not None:
             self.generator = self._replaced(self.generator)
             self._replaced = None
@@ -114,6 +117,7 @@ class LateAugmenter(DeterministicAugmenter):
 
         The batch is made again in this process, where the loader's variables can be seen.
         """
+        # What has killed a worker might kill this process, too.
         if isinstance(error, (WorkerDied, MemoryError)):
             return
         try:
@@ -127,6 +131,7 @@ class LateAugmenter(DeterministicAugmenter):
         """Return the case that was being read when an error was raised in this process."""
         names = set(map(str, getattr(self.generator, "indices", ())))
         case = None
+        # The innermost frame that names a case counts: that one was being read.
         for frame, _ in walk_tb(error.__traceback__):
             value = frame.f_locals.get(CASE_VARIABLES.get(frame.f_code.co_name, ""))
             if isinstance(value, str) and value in names:

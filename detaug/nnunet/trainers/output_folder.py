@@ -171,10 +171,10 @@ def _read(file: Path, weights_only: bool) -> dict[str, Any]:
             reason = f"{type(error).__name__}: {first_line}"
     others = (file.with_name(name) for name in CHECKPOINTS if name != file.name)
     # A zip file's directory is its end.
-    whole = next((other.name for other in others if zipfile.is_zipfile(other)), None)
+    readable = next((other.name for other in others if zipfile.is_zipfile(other)), None)
     hint = "none beside it is whole"
-    if whole is not None:
-        hint = f"move it away, and {whole} beside it is taken"
+    if readable is not None:
+        hint = f"move it away, and {readable} beside it is taken"
     raise UnusableError(
         f"{file} is no checkpoint of nnU-Net's, or not a whole one ({reason}): {hint}"
     )

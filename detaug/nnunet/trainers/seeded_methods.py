@@ -28,7 +28,7 @@ _ADVICE = (
     "Draw from random, numpy.random or torch, which are seeded there, or give the generator a seed."
 )
 #: Packages that nnU-Net itself has draw identifiers of a run.
-_NOT_TOLD = {"nnunetv2", "wandb"}
+_NOT_REPORTED = {"nnunetv2", "wandb"}
 
 _wrappers: WeakSet[Callable[..., Any]] = WeakSet()
 
@@ -44,12 +44,14 @@ class SeededMethods:
     seed_at_start: Seed | None = None
 
     _seeded_method: str = ""
-    _told_draws: frozenset[str] = frozenset()
+    _reported_draws: frozenset[str] = frozenset()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        # In every class: the constructor of a subclass draws before it calls the one above.
         for name, wrap in (("__init__", _constructor), (SPLITS_CASES, _split)):
             method = getattr(cls, name, None)
+            # One that a base class has wrapped is inherited with its wrapper.
             if inspect.isfunction(method) and method not in _wrappers:
                 wrapper = wrap(method)
                 _wrappers.add(wrapper)
@@ -58,11 +60,12 @@ class SeededMethods:
     @contextmanager
     def _seeded(self: Any, name: str, seed: Seed | None, action: str) -> Iterator[None]:
         """Seed the global generators for one method; a call of it within itself changes nothing."""
+        # The wrapper of a base, called through ``super()``: seeding again would repeat the numbers.
         if self._seeded_method == name:
             yield
             return
         draws: list[str] = []
-        guard = Guard(draws.append, action, _ADVICE, _NOT_TOLD)
+        guard = Guard(draws.append, action, _ADVICE, _NOT_REPORTED)
         self._seeded_method = name
         try:
             with preserved_global_rngs(), guard.watching():
@@ -72,9 +75,9 @@ class SeededMethods:
         finally:
             self._seeded_method = ""
         for text in draws:
-            if text not in self._told_draws:
+            if text not in self._reported_draws:
                 self.print_to_log_file(f"detaug: WARNING: {text}")
-        self._told_draws = self._told_draws.union(draws)
+        self._reported_draws = self._reported_draws.union(draws)
 
 
 def _constructor(method: Callable[..., None]) -> Callable[..., None]:
@@ -108,6 +111,7 @@ def _seed_of_run(
     method: Callable[..., None], trainer: Any, arguments: Any, options: Any
 ) -> Seed | None:
     """Return the seed of a new trainer, or that of the training that it continues."""
+    # The variable wins over the checkpoint: `check_continues` then refuses another seed by name.
     if not os.environ.get(SEED_VARIABLE):
         stored = _seed_of_checkpoint(method, trainer, arguments, options)
         if stored is not None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.nnunet.run_record import print_of
+from detaug.nnunet.run_record import fingerprint_or_class
 from detaug.nnunet.schedules import state_that_is_not_recorded
 from detaug.objects.walking import walk
 
@@ -63,6 +63,7 @@ class UnsavedState:
 
     def checkpoint_is_written(self, trainer: Any) -> None:
         """Note the changes until the first checkpoint."""
+        # One look is enough: what a trainer forgets, it forgets in every checkpoint.
         if self._changed is not None:
             return
         changed = {}
@@ -80,7 +81,9 @@ class UnsavedState:
         saved: set[str] = set()
         for file in folder.iterdir():
             if file.suffix in (".pth", ".pt"):
-                saved.update(print_of(tensor) for _, tensor in _tensors({"": _content(file)}))
+                for _, tensor in _tensors({"": _content(file)}):
+                    saved.add(fingerprint_or_class(tensor))
+        # By value and not by name: a trainer may save its tensors under other names.
         lacking = [name for name, value in self._changed.items() if value not in saved]
         self._changed = {}
         if lacking:
@@ -106,12 +109,13 @@ def _content(file: Path) -> Any:
 
 def _fingerprints(trainer: Any) -> dict[str, str]:
     """Return the fingerprints of a trainer's unsaved tensors and arrays, by path."""
-    return {name: print_of(tensor) for name, tensor in tensors_of(trainer)}
+    return {name: fingerprint_or_class(tensor) for name, tensor in tensors_of(trainer)}
 
 
 def tensors_of(trainer: Any) -> Iterator[tuple[str, Any]]:
     """Yield (path, tensor or array) of what a trainer holds and nnU-Net does not save."""
     saved = [getattr(trainer, name, None) for name in _SAVED]
+    # The network's tensors may be reached in other ways, as through a list of layers.
     saved += [*trainer.network.parameters(), *trainer.network.buffers()]
     held = {name: value for name, value in vars(trainer).items() if name not in _SAVED}
     return _tensors(held, {id(value) for value in saved})
@@ -155,6 +159,7 @@ def _warn_of_added_gradients(network: torch.nn.Module) -> None:
     """
     for parameter in network.parameters():
         if parameter.grad is not None and parameter.grad.any():
+            # One parameter tells: an optimiser sets all gradients to zero or none.
             _warn_when_added_to(parameter)
             return
 

@@ -22,7 +22,7 @@ import torch
 from detaug.engine.arguments import Check
 from detaug.errors import UnusableError
 from detaug.nnunet.compatibility import Trainer, plot_nothing, trainers_found_through, training
-from detaug.nnunet.run_record import print_of
+from detaug.nnunet.run_record import fingerprint_or_class
 from detaug.nnunet.verification.settings import EPOCHS, VALIDATION_ITERATIONS, Settings
 from detaug.objects.walking import flat
 
@@ -206,5 +206,5 @@ class Recording(Trainer):  # type: ignore[misc]
             # The part that resumes makes this epoch again.
             return
         for name, value in values:
-            print(json.dumps((step, name, print_of(value))), file=self.trace)
+            print(json.dumps((step, name, fingerprint_or_class(value))), file=self.trace)
         self.trace.flush()

@@ -176,6 +176,7 @@ def first_difference(reference: Path, other: Path) -> str | None:
     """
     expected = _checkpoint_in(reference)
     actual = _checkpoint_in(other)
+    # Byte for byte, as a user's sha256sum compares them. A trace is read only to find the place.
     if filecmp.cmp(expected, actual, shallow=False):
         return None
     event = first_different_event(read_trace(reference / TRACE), read_trace(other / TRACE))
@@ -220,6 +221,7 @@ def run(training: Training, folder: Path, bar: Progress) -> None:
             # A trial does not belong on a dashboard.
             "nnUNet_wandb_enabled": "0",
             "DETAUG_SEED": text_of_seed(part.settings.seed),
+            # The command's own import path; an empty entry of it is the current folder.
             "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
         }
         _run_part(part, own, variables, show_epoch)
@@ -233,6 +235,7 @@ def _last_epoch_begun(trace: Path) -> int | None:
     """Return the epoch that began last in a trace; None: there is none yet."""
     if not trace.exists():
         return None
+    # The file is being written: its last line may be half a line.
     epochs = re.findall(r'^\["start of epoch (\d+)"', trace.read_text(), re.MULTILINE)
     if not epochs:
         return None
@@ -246,6 +249,7 @@ def _run_part(
 
     `on_poll` is called about once a second until it ends.
     """
+    # Appended: the part that resumes continues the log of the one that was killed.
     with (folder / "log.txt").open("ab") as log:
         process = subprocess.Popen(
             [*interpreter_command(_CODE), json.dumps(asdict(part)), str(os.getpid())],
@@ -253,6 +257,7 @@ def _run_part(
             stdout=log,
             stderr=subprocess.STDOUT,
             env=variables,
+            # A process group of its own, so that all it starts can be killed with it.
             start_new_session=True,
         )
         try:
@@ -265,6 +270,7 @@ def _run_part(
     expected_code = -signal.SIGKILL if part.killed else 0
     if code == expected_code:
         return
+    # The part itself knows best; a process that was killed has left only its last line.
     if (folder / FAILURE).exists():
         raise UnusableError(f"the training failed: {(folder / FAILURE).read_text()}")
     lines = (folder / "log.txt").read_text(errors="replace").strip().splitlines()

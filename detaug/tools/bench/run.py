@@ -220,6 +220,7 @@ def bench(target: str | None, processes: Sequence[int], seconds: float, bar: Pro
 
         # Here, so that the runs, which are forks of this process, need not read the file.
         load_template()
+    # A container's limit counts, and not the cores of its host.
     counts = sorted(set(processes or (1, usable_cores())))
     bar.update("start", total=len(SYSTEMS) * ROUNDS * len(counts))
     load_before = os.getloadavg()[0]
@@ -245,6 +246,7 @@ def _rate(system: str, processes: int, results: dict[str, list[Consumption | str
     """
     runs = [run for run in results[system] if isinstance(run, Consumption)]
     reasons = [run for run in results[system] if isinstance(run, str)]
+    # A system that failed in one round has no rate, whatever it did in the others.
     if reasons:
         return Rate(system, processes, reason=reasons[0])
     batches_per_second = tuple(run.batches / run.wall for run in runs)
@@ -285,7 +287,7 @@ def _run(target: str | None, seconds: float, processes: int, system: str) -> Con
     except KeyboardInterrupt:
         return "interrupted"
     except BaseException as error:
-        # The user's code may raise anything.
+        # The user's code may raise anything, SystemExit as well.
         lines = str(error).strip().splitlines() or [type(error).__name__]
         if lines[0].startswith("Caught "):
             # torch's loader puts the traceback of its worker before the message.
@@ -299,5 +301,6 @@ def _pipeline(target: str | None) -> FactoryResult:
         pipeline = call_factory(partial(demo_pipeline, DEMO_PATCH))
     else:
         pipeline = call_factory(load_factory(target))
+    # Here and not in the workers, of which every system has others.
     warm_up(pipeline.transform, pipeline.source.loader)
     return pipeline

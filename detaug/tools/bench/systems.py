@@ -103,7 +103,8 @@ def _torch_samples(source: Any, transform: Any, workers: Workers) -> Iterator[It
     options["collate_fn"] = _Collated(source.collate_fn, transform)
     options["worker_init_fn"] = source.worker_init_fn
     order = getattr(source, "order", None)
-    if order is None:  # an IterableDataset
+    # An IterableDataset has no order.
+    if order is None:
         options.update(batch_size=source.batch_size, drop_last=source.drop_last)
     elif order.gives_batches:
         options.update(batch_sampler=_Epochs(order))
@@ -188,12 +189,14 @@ class _Batches(IterableDataset[Any]):
         self.transform = transform
 
     def __iter__(self) -> Iterator[Any]:
+        # A callable makes its loader here, in the worker, as detaug's workers do.
         loader = self.loader
         if not (hasattr(loader, "__next__") or hasattr(loader, "__iter__")):
             loader = loader()
         if hasattr(loader, "__iter__"):
             batches = iter(loader)
         else:
+            # An object with ``__next__`` alone; no batch is None.
             batches = iter(loader.__next__, None)
         for batch in batches:
             yield _transformed(self.transform, batch)
@@ -202,6 +205,7 @@ class _Batches(IterableDataset[Any]):
 def _endless(batches: Any) -> Generator[Any, None, None]:
     """Yield the batches of epoch after epoch."""
     while True:
+        # A loader that is empty would be asked for ever.
         is_empty = True
         for batch in batches:
             is_empty = False
@@ -225,6 +229,7 @@ def _drawing(transform: Any) -> Any:
         return transform
 
     def draw_and_transform(**batch: Any) -> Any:
+        # One for each call, as detaug makes one for each sample. Its bytes do not matter here.
         return transform(rng=np.random.default_rng(), **batch)
 
     return draw_and_transform

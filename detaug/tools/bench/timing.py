@@ -24,7 +24,8 @@ import psutil
 T = TypeVar("T")
 
 #: A measurement that takes longer than this hangs: its process is killed, and the row reports it.
-MEASUREMENT_TIMEOUT = 900.0  # seconds
+#: In seconds.
+MEASUREMENT_TIMEOUT = 900.0
 
 _fork = multiprocessing.get_context("fork")
 
@@ -48,6 +49,7 @@ def in_fresh_process(function: Callable[..., T], *args: Any) -> T:
     receiver, sender = _fork.Pipe(duplex=False)
     process = _fork.Process(target=_call, args=(sender, function, args))
     process.start()
+    # Only the child holds its end now: its death ends the connection.
     sender.close()
     result: T = _result_of(process, receiver)
     return result
@@ -214,6 +216,8 @@ class Meter:
     """
 
     def __init__(self) -> None:
+        # The interval of the own time encloses that of all programs: what this process does between
+        # two readings is not taken for others'.
         self._wall = time.perf_counter()
         self._own = tree_cpu_seconds(os.getpid())
         self._busy = _busy_seconds()
@@ -234,6 +238,7 @@ def tree_cpu_seconds(pid: int) -> float:
         try:
             times = process.cpu_times()
         except psutil.NoSuchProcess:
+            # It ended meanwhile; its parent has its times among those of its children.
             continue
         total += times.user + times.system + times.children_user + times.children_system
     return total

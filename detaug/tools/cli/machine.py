@@ -21,6 +21,7 @@ def print_version(context: click.Context, _option: click.Parameter, is_asked: bo
     click.echo(f"detaug, version {__version__}, source {source_digest()}")
     if context.params["verbose"]:
         _print_machine()
+    # An eager option: the group's own command is not run.
     context.exit()
 
 

@@ -5,24 +5,15 @@ from __future__ import annotations
 import importlib.resources
 import tempfile
 from pathlib import Path
-from traceback import print_exc, walk_tb
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from detaug.tools.cli import options
-from detaug.tools.cli.options import CannotRun, conclude
+from detaug.tools.cli.options import conclude
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-_DEFAULT = (
-    "detaug nnunet train takes the arguments of nnUNetv2_train, below. Without -tr it trains "
-    "nnU-Net's own nnUNetTrainer,\n"
-    "which is not reproducible: name nnUNetTrainerDetAug or nnUNetTrainerDeterministic.\n"
-    "Preprocessed cases, checkpoints (--c) and pretrained weights are unpickled, which runs code "
-    "that is in them.\n"
-)
 
 
 @click.group(short_help="Trainers for nnU-Net v2, and a proof that they are reproducible.")
@@ -39,56 +30,10 @@ def nnunet() -> None:
 def path() -> None:
     """Print the folder of detaug's trainers, for the environment variable nnUNet_extTrainer.
 
-    nnUNetv2_train finds the trainers in the folders that this variable names; several are separated
-    as in PATH. `detaug nnunet train` does not need it.
+    nnU-Net finds trainers in the folders that this variable names, when it trains and when it
+    predicts; several are separated as in PATH.
     """
     click.echo(str(importlib.resources.files("detaug.nnunet") / "external"))
-
-
-@nnunet.command(
-    context_settings={
-        "ignore_unknown_options": True,
-        "allow_interspersed_args": False,
-        "help_option_names": [],
-    },
-    short_help="nnUNetv2_train, with detaug's trainers.",
-)
-@click.argument(
-    "arguments", nargs=-1, type=click.UNPROCESSED, metavar="DATASET CONFIG FOLD [-tr TRAINER] ..."
-)
-def train(arguments: tuple[str, ...]) -> None:
-    """Train as nnUNetv2_train does, with its own arguments (nnUNetv2_train -h), and detaug's
-    trainers.
-
-    It finds them without nnUNet_extTrainer, behind those in the folders that this variable names.
-    """
-    from detaug.errors import BatchError, UnusableError
-    from detaug.nnunet.compatibility import require_nnunet, train_command
-
-    require_nnunet()
-    if {"-h", "--help"} & set(arguments):
-        click.echo(_DEFAULT)
-    try:
-        train_command(arguments)
-    except SystemExit as exiting:
-        # argparse exits after its help, and after a wrong argument.
-        status = 2
-        if isinstance(exiting.code, int):
-            status = exiting.code
-        raise click.exceptions.Exit(status) from None
-    except (OSError, RuntimeError, TypeError, ValueError) as error:
-        is_own = _raising_module(error).startswith("detaug.") and not isinstance(error, BatchError)
-        if is_own or isinstance(error, UnusableError):
-            # The message says what is wrong. Anything else needs its traceback.
-            raise CannotRun(str(error)) from error
-        print_exc()
-        raise click.exceptions.Exit(2) from None
-
-
-def _raising_module(error: BaseException) -> str:
-    """Return the name of the module whose code raised the error."""
-    *_, (frame, _line) = walk_tb(error.__traceback__)
-    return str(frame.f_globals.get("__name__", ""))
 
 
 def _new_folder(

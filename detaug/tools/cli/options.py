@@ -149,6 +149,7 @@ def conclude(
     """
     from rich.text import Text
 
+    # One line a sentence, so that a pipe can be searched; tables fit the terminal.
     output = console()
     for part in parts:
         if isinstance(part, Text):
@@ -200,6 +201,7 @@ def fold(text: str) -> int | str:
     """Return a fold as `nnUNetv2_train` takes it."""
     if text == "all":
         return text
+    # Whether there is such a fold is for the training to say.
     if not re.fullmatch(r"-?\d+", text):
         raise click.BadParameter(f"{text!r} is neither a number nor 'all'")
     return int(text)
@@ -232,6 +234,7 @@ class OutputType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         if self._suffixes and not file.name.lower().endswith(self._suffixes):
             allowed = " or ".join(self._suffixes)
             self.fail(f"{value!r} does not end with {allowed}", param, ctx)
+        # A measurement of minutes must not end with an output that cannot be written.
         if not os.access(file.parent, os.W_OK):
             self.fail(
                 f"cannot write {value!r}: its folder does not exist, or is read-only", param, ctx

@@ -61,6 +61,7 @@ def verify(
     """
     from detaug.system.progress import progress
 
+    # It replays in this process: none of the rows' settings applies.
     if ledger is not None:
         _verify_against(target, ledger, batches, json_file, settings)
         return
@@ -86,6 +87,7 @@ def _verify_against(
 ) -> None:
     """Run `detaug verify --against`."""
     for name, option in _WITHOUT_LEDGER.items():
+        # An option that would do nothing is an error, here as everywhere.
         if settings[name] not in (None, ()):
             raise click.UsageError(
                 f"{option} has no effect with --against: batches are made in this process, with the"
@@ -180,6 +182,7 @@ def preview(
             from detaug.tools.previews.preview import preview_training
 
             training: dict[str, Any] = {"fold": fold, "trainer": trainer, "plans": plans}
+            # Without one, the training's own default stays.
             if arguments["seed"] is not None:
                 training["seed"] = arguments["seed"]
             settings = Settings(*nnunet, device="cpu", **training)
@@ -232,6 +235,7 @@ def bench(
     from detaug.tools.bench import run as benching
     from detaug.tools.pictures.charts import require_matplotlib
 
+    # Before a minute of measuring, not after it.
     require_matplotlib()
     with progress("bench") as bar:
         result = benching.bench(target, processes or (), seconds, bar)

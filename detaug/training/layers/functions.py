@@ -74,6 +74,7 @@ def _sum_of_weights(
     target: torch.Tensor, weight: torch.Tensor | None, ignore_index: int, dtype: torch.dtype
 ) -> torch.Tensor:
     """Return the sum over all voxels of the weights of their classes."""
+    # An ignored voxel may have any number: it is replaced before it is looked up, and counts 0.
     counts = target != ignore_index
     if weight is None:
         return counts.sum()
@@ -98,6 +99,7 @@ def avg_pool3d(
     Args:
         input: ``(N, C, D, H, W)`` or ``(C, D, H, W)``; the other arguments are PyTorch's.
     """
+    # PyTorch's: no stride, or an empty one, is the kernel's size.
     if stride is None or (isinstance(stride, (tuple, list)) and not stride):
         stride = kernel_size
     inputs = tuple(input.shape[-3:])

@@ -105,12 +105,15 @@ def apply(
 def _along_axis(gradient: torch.Tensor, axis: int, band: Band) -> torch.Tensor:
     """Return the transpose along one axis: its size there is that of the input."""
     outputs = gradient.shape[axis]
+    # (count, inputs): the numbers of the outputs that each input goes into. Some lie outside.
     output = band.first + torch.arange(band.count, device=band.first.device)[:, None]
     exists = (output >= 0) & (output < outputs)
     weight = torch.where(exists, band.weigh(output), 0).to(gradient.dtype)
     inner_axes = [1] * (gradient.ndim - axis - 1)
     weight = weight.view(band.count, -1, *inner_axes)
     result = gradient.index_select(axis, output[0].clamp(0, outputs - 1)) * weight[0]
+    # In ascending order of the outputs, which is the same on every device. A turn adds one output
+    # to every input, so that no two additions meet.
     for turn in range(1, band.count):
         part = gradient.index_select(axis, output[turn].clamp(0, outputs - 1))
         result = torch.addcmul(result, part, weight[turn])
@@ -119,4 +122,5 @@ def _along_axis(gradient: torch.Tensor, axis: int, band: Band) -> torch.Tensor:
 
 def precise(device: torch.device) -> torch.dtype:
     """Return the dtype of positions and weights: float64, where the device has it."""
+    # Apple's has no float64.
     return torch.float32 if device.type == "mps" else torch.float64

@@ -86,6 +86,8 @@ class _Redirected:
     def __reduce_ex__(self, protocol: Any) -> Any:
         # This object's class cannot be imported, but it can be created again from the user's.
         reduced: Any = super().__reduce_ex__(protocol)
+        # Mostly ``copyreg.__newobj__(class, ...)``. A module with a ``__reduce__`` of its own may
+        # name its class in another way, and is left as it is.
         function, arguments, *rest = reduced
         if not arguments or arguments[0] is not type(self):
             return (function, arguments, *rest)
@@ -113,7 +115,9 @@ class SwapReport:
         counts = f"swapped {len(self.swapped)}, could not {len(self.could_not)}"
         lines = [f"{counts} (by their classes; detaug.training.audit looks at what they compute)"]
         lines += [f"  swapped    {_label(name)}: {kind}" for name, kind in self.swapped.items()]
-        lines += [f"  could not  {_label(name)}: {why}" for name, why in self.could_not.items()]
+        lines += [
+            f"  could not  {_label(name)}: {reason}" for name, reason in self.could_not.items()
+        ]
         return "\n".join(lines)
 
 
@@ -132,15 +136,15 @@ def make_deterministic(model: M) -> M:
         model: any module, also a loss or a single layer.
 
     Returns:
-        The same object, as torch's own converters do. `swap_layers` returns the report instead.
+        The same object, as torch's own converters do.
 
     Raises:
         TypeError: `model` is not an `nn.Module`.
     """
     report = swap_layers(model)
     logger.info("make_deterministic: %s", report)
-    for name, why in report.could_not.items():
-        logger.warning("make_deterministic could not swap %s: %s", _label(name), why)
+    for name, reason in report.could_not.items():
+        logger.warning("make_deterministic could not swap %s: %s", _label(name), reason)
     return model
 
 
@@ -200,6 +204,7 @@ def _obstacle(module: nn.Module) -> str | None:
         if getattr(module, "original_name", None) in names:
             return "it is TorchScript already; call make_deterministic before torch.jit"
         return None
+    # An attribute of the object comes before any method of its class.
     if "forward" in vars(module) and _varies(module):
         return f"its forward was replaced on the instance; {_REDIRECT}"
     return None

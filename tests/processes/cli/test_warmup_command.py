@@ -11,7 +11,17 @@ from pathlib import Path
 
 import detaug
 
-NEEDED = ("__init__", "ahead", "cache", "compiling", "scalars", "elementary", "normals", "threefry")
+NEEDED = (
+    "__init__",
+    "ahead",
+    "cache",
+    "compiling",
+    "elementary",
+    "normals",
+    "scalars",
+    "statistics",
+    "threefry",
+)
 FEW = {f"{name}.py" for name in NEEDED}
 
 
@@ -57,6 +67,6 @@ def test_a_kernel_is_compiled_once_for_its_source(tmp_path: Path) -> None:
     assert warmup(site, home) == (0, number, folder)
     assert files == {file: file.stat().st_mtime_ns for file in folder.rglob("*.nb?")}
     with (site / "detaug" / "kernels" / "elementary.py").open("a") as source:
-        source.write("\n# changed\n")  # add_normals uses it, those of threefry do not
+        source.write("\n# changed\n")  # add_normals uses it, those of statistics do not
     assert warmup(site, home)[:2] == (1, number - 1)
     assert not list(home.iterdir())

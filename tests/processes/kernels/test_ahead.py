@@ -21,7 +21,7 @@ import sys
 from detaug.kernels import ahead
 from detaug.kernels.compiling import all_kernels
 
-names = {"threefry.fill_evenly", "statistics.least_and_largest", "intensity.clamp", "intensity.scale_around"}
+names = {"statistics.deviations", "statistics.least_and_largest", "intensity.clamp", "intensity.scale_around"}
 names.add("windows.windowed_sum")
 kernels = [each for each in all_kernels() if each.name in names]
 assert len(kernels) == 5

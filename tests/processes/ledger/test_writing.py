@@ -23,7 +23,7 @@ import torch
 
 from detaug import Check, Skip, fingerprint
 from detaug.ledger.header import portable
-from detaug.ledger.lines import NotALedger, prints_of
+from detaug.ledger.lines import NotALedger, batch_fingerprints
 from detaug.ledger.reading import LedgerSummary, read_header, records
 from detaug.versions import NUMERICS, source_digest
 from tests.support.ledgers.runs import Draws, augmenter, digest, kinds, lines, run, steps, take
@@ -95,16 +95,16 @@ def test_the_digest_is_sha256_over_the_run_and_its_batches_as_documented(path: P
     ],
 )
 def test_every_kind_of_batch_has_a_fingerprint(batch: Any) -> None:
-    whole, keys = prints_of(batch)
+    whole, keys = batch_fingerprints(batch)
     parts = batch.values() if isinstance(batch, dict) else batch
     if keys:
         assert list(keys.values()) == [fingerprint(part) for part in parts]
     else:
         assert whole == fingerprint(batch)
     changed = copy.deepcopy(batch)
-    assert prints_of(changed) == (whole, keys)
-    assert prints_of([batch])[0] != whole
-    assert prints_of([threading.Thread, batch], ("0",))[1] == {"1": fingerprint(batch)}
+    assert batch_fingerprints(changed) == (whole, keys)
+    assert batch_fingerprints([batch])[0] != whole
+    assert batch_fingerprints([threading.Thread, batch], ("0",))[1] == {"1": fingerprint(batch)}
 
 
 def test_what_has_no_fingerprint_stops_the_ledger_until_it_is_left_out(

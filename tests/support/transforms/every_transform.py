@@ -137,8 +137,6 @@ EVERY: dict[str, Make] = {
         t.BrightnessGradientAdditive, (4, 9), (-0.5, 1.5), (1, 5), False
     ),
     "CenterCrop": center_crop,
-    "CoarseDropout": fixed(t.CoarseDropout, 2, 3, max_holes=5, max_spatial_size=8),
-    "CoarseDropout, outside": fixed(t.CoarseDropout, 2, 3, False, (-1, 1), max_spatial_size=8),
     "Contrast": contrast,
     "Contrast, range not kept": fixed(t.Contrast, (0.5, 2), False, True),
     "Convert3DTo2D and back": to_2d_and_back,
@@ -150,8 +148,6 @@ EVERY: dict[str, Make] = {
     "Gamma, statistics not retained": fixed(t.Gamma, (0.7, 1.5), 0, True, 1, 0),
     "GaussianBlur": fixed(t.GaussianBlur, (0.5, 3)),
     "GaussianNoise": fixed(t.GaussianNoise, (0.1, 0.2)),
-    "HistogramShift": fixed(t.HistogramShift, (3, 9)),
-    "HistogramShift, each channel": fixed(t.HistogramShift, (3, 9), False),
     "Ghosting": fixed(t.Ghosting, restore=(0, 0.5), synchronize_channels=False),
     "GibbsNoise": fixed(t.GibbsNoise, synchronize_channels=False),
     "InvertImage": fixed(t.InvertImage, 1),

@@ -4,11 +4,9 @@ its words.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import pytest
 
-from detaug.kernels.threefry import PIECE, fill_piece_of_words, key_words
 from tests.support import threefry as reference
 from tests.support.transforms.generators import normals
 
@@ -34,19 +32,6 @@ def test_reference_gives_the_published_answers(counter_and_key, answer):
 
 
 KEY = 0xFEDCBA9876543210
-
-
-@numba.njit
-def fill(out, piece, stream, low, high):
-    fill_piece_of_words(out, piece, stream, low, high)
-
-
-def test_compiled_pieces_are_the_references_words():
-    words = np.empty(PIECE, np.uint32)
-    expected = reference.random_words(3 * PIECE, KEY, 7).reshape(3, PIECE // 4, 4)
-    for piece, blocks in enumerate(expected):
-        fill(words, piece, np.uint32(7), *key_words(KEY))
-        np.testing.assert_array_equal(words, blocks.T.reshape(-1))
 
 
 def signs(words, bit):

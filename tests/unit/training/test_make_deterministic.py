@@ -16,7 +16,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from detaug.training import deterministic_functions, make_deterministic, swap_layers
+from detaug.training import deterministic_functions, make_deterministic
+from detaug.training.layers.swapping import swap_layers
 
 
 class Flattening(nn.CrossEntropyLoss):

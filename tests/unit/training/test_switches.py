@@ -12,8 +12,8 @@ from operator import attrgetter
 import pytest
 import torch
 
-from detaug.training import deterministic_mode, set_deterministic_mode
-from detaug.training.switches import CUBLAS_VARIABLE
+from detaug.training import deterministic_mode
+from detaug.training.switches import CUBLAS_VARIABLE, set_deterministic_mode
 from tests.support.logs import levels_of, records_of
 
 NEW_PRECISION = hasattr(torch._C, "_get_fp32_precision_getter")

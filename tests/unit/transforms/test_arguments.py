@@ -48,7 +48,6 @@ NEEDED: dict[type, dict[str, Any]] = {
     t.ApplyRandomBinaryOperator: {"channel_idx": [0]},
     Components: {"channel_idx": [0]},
     t.BlankRectangle: {"rectangle_size": 2, "rectangle_value": 0, "num_rectangles": 1},
-    t.CoarseDropout: {"holes": 1, "spatial_size": 2, "max_holes": 2},
     t.LocalContrast: {"scale": 1},
     t.LocalGamma: {"scale": 1},
     t.LocalSmoothing: {"scale": 1},
@@ -145,17 +144,8 @@ OUT_OF_RANGE: Wrong = {
         "rectangle_size": [0, [[3, 2], [2, 3]], [[1, 2, 3], [2, 3]]],
         "rectangle_value": [(1, 0)],
     },
-    t.CoarseDropout: {
-        "fill_value": [(2, 1)],
-        "holes": [0, 3],
-        "max_spatial_size": [(2, 0)],
-        "spatial_size": [(0,)],
-    },
     t.Ghosting: {
         "num_ghosts": [(5, 3)],
-    },
-    t.HistogramShift: {
-        "num_control_points": [2, (6, 5)],
     },
     t.LocalContrast: {
         "scale": [0, (5, 1), INF],
@@ -186,9 +176,6 @@ OF_ANOTHER_KIND: Wrong = {
     },
     t.BiasField: {
         "order": [2.5],
-    },
-    t.CoarseDropout: {
-        "fill_value": [float],
     },
     t.Motion: {
         "num_transforms": [(1, 3)],
@@ -259,13 +246,6 @@ WITH_A_SAMPLE: list[tuple[t.Transform, dict[str, Any], type[Exception], str]] = 
     (t.Anisotropy(downsampling=lambda: 0.5), {}, ValueError, "downsampling"),
     (t.BlankRectangle(5, 0, 1), {}, ValueError, r"\[5, 5\] voxels .* \[4, 5\]"),
     (t.BlankRectangle((2, 2, 2), 0, 1), {}, ValueError, "for 3 axes, but the image has 2"),
-    (t.CoarseDropout(1, (3, 3, 3)), {}, ValueError, "for 3 axes, but the image has 2"),
-    (
-        t.CoarseDropout(1, 5, max_spatial_size=4),
-        {},
-        ValueError,
-        "spatial_size must not be greater than max_spatial_size",
-    ),
     (t.LocalGamma(lambda: 0.0), {}, ValueError, "scale"),
     (t.LocalGamma(5.0, gamma=lambda: 0.0), {}, ValueError, "gammas"),
     (t.Gamma(lambda: 65.0, 0, False, 1, 0), {}, ValueError, "gamma"),

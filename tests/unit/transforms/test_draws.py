@@ -78,15 +78,6 @@ def as_tuple(key: str) -> Read:
     return read
 
 
-def edges_of_regions(axis: int) -> Read:
-    """Read the edges of all regions along an axis, in voxels."""
-
-    def read(params: dict[str, Any]) -> Iterable[Any]:
-        return [upper[axis] - lower[axis] for lower, upper in params["holes"]]
-
-    return read
-
-
 def of_all_axes(key: str) -> Read:
     """Read the numbers of all channels and axes."""
 
@@ -98,16 +89,6 @@ def of_all_axes(key: str) -> Read:
 
 def spatial(**options: Any) -> t.SpatialTransform:
     return t.SpatialTransform(PATCH, 4, **{"random_crop": False, **options})
-
-
-def between(points: list[float]) -> float:
-    """Where the third one lies between the second and the last."""
-    assert (points[0], points[-1]) == (0, 1)
-    return (points[2] - points[1]) / (1 - points[1])
-
-
-def place_between_control_points(params: dict[str, Any]) -> list[float]:
-    return [between(params["control_points"][0])]
 
 
 def time_of_second_motion(params: dict[str, Any]) -> list[float]:
@@ -151,13 +132,6 @@ EVEN: dict[str, tuple[t.Transform, Read, float, float]] = {
         under("motions", 0, "rotations", 1),
         -math.radians(10),
         math.radians(10),
-    ),
-    "control points": (t.HistogramShift(3), alone("control_points", 0, 1), 0, 1),
-    "later control points": (
-        t.HistogramShift(4),
-        place_between_control_points,
-        0,
-        1,
     ),
     "windows' middle": (t.LocalGamma((2, 9)), under("kernels", 0, "loc"), -1, 2),
     "windows' strength": (
@@ -274,12 +248,7 @@ def edge_of_first(params: dict[str, Any]) -> list[int]:
     return [upper[0] - lower[0]]
 
 
-def places_of_regions(params: dict[str, Any]) -> list[int]:
-    return [lower[2] for lower, _ in params["holes"]]
-
-
 RECTANGLES = t.BlankRectangle([[2, 6], [3, 9], [1, 20]], 0, (1, 5))
-REGIONS = t.CoarseDropout(2, (3, 1, 3), max_holes=4, max_spatial_size=(6, -1, 3))
 ONE_HOT = t.RemoveRandomConnectedComponentFromOneHotEncoding([2, 1])
 CHOICES: dict[str, tuple[t.Transform, Read, int]] = {
     "turns and planes": (t.Rot90(1), turn, 9),
@@ -300,25 +269,8 @@ CHOICES: dict[str, tuple[t.Transform, Read, int]] = {
     ),
     "orders of one-hot channels": (ONE_HOT, as_tuple("apply_to_channels"), 2),
     "axes of slices": (t.Anisotropy((0, 2)), under("axes", slice(1)), 2),
-    "numbers of control points": (
-        t.HistogramShift((3, 6)),
-        number_of("control_points", 0),
-        4,
-    ),
     "numbers of ghosts": (t.Ghosting(), alone("ghosts", 0, "num_ghosts"), 7),
     "axes of ghosts": (t.Ghosting(), alone("ghosts", 0, "axis"), 3),
-    "numbers of regions": (t.CoarseDropout(2, 3, max_holes=4), number_of("holes"), 3),
-    "sizes of regions": (
-        REGIONS,
-        edges_of_regions(0),
-        4,
-    ),
-    "sizes of regions up to the whole": (
-        REGIONS,
-        edges_of_regions(1),
-        20,
-    ),
-    "places of regions": (REGIONS, places_of_regions, 18),
     "places of a crop": (t.RandomCrop((17, 18, 19)), under("center", slice(1)), 4),
 }
 

@@ -125,7 +125,6 @@ NEUTRAL = [
     t.GaussianNoise(0),
     t.Ghosting(0),
     t.Ghosting(restore=1),
-    t.HistogramShift(p_per_channel=0),
     t.InvertImage(0),
     t.InvertImage(1, 0, 0),
     t.LocalContrast(5, new_contrast=1),

@@ -295,7 +295,6 @@ EXTREME = [
     t.CutOffOutliers((0, 100), (0, 100)),
     t.LocalGamma((1e-3, 1e6), (-1e3, 1e3), (1e-3, 64)),
     t.LocalSmoothing((1e-3, 1e6), (-1e3, 1e3), (-1e3, 1e3), (0, 20)),
-    t.HistogramShift((3, 200)),
     t.ApplyRandomBinaryOperator((0, 1), strel_size=(0, 12)),
 ]
 

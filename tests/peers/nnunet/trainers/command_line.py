@@ -16,7 +16,6 @@ from tests.peers.nnunet.trainers.small_datasets import KINDS
 REPOSITORY = Path(__file__).parents[4]
 SHORT = Path(__file__).parent / "short"
 EXTERNAL = REPOSITORY / "detaug" / "nnunet" / "external"  # as `detaug nnunet path` prints
-DETAUG = Path(sys.executable).with_name("detaug")
 NNUNET_TRAIN = Path(sys.executable).with_name("nnUNetv2_train")
 
 
@@ -31,7 +30,6 @@ class Run:
         trainer, configuration: as for ``nnUNetv2_train``.
         environment: further variables.
         plans, device, fold: as for ``nnUNetv2_train``.
-        program: the command, before its arguments.
     """
 
     root: Path
@@ -43,7 +41,6 @@ class Run:
     plans: str = "nnUNetPlans"
     device: str = "cpu"
     fold: str = "0"
-    program: tuple[Path | str, ...] = (NNUNET_TRAIN,)
 
     @property
     def folder(self) -> Path:
@@ -69,7 +66,7 @@ class Run:
         }
 
     def command(self, *flags: str) -> list[str]:
-        return [*map(str, self.program), str(KINDS[self.kind].number), self.configuration, self.fold, "-tr", self.trainer,
+        return [str(NNUNET_TRAIN), str(KINDS[self.kind].number), self.configuration, self.fold, "-tr", self.trainer,
                 "-p", self.plans, "-device", self.device, *flags]  # fmt: skip
 
     def train(self, *flags: str, seed: int | None = 1, processes: int = 2, **more: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sysconfig
 import venv
@@ -178,11 +179,12 @@ def test_what_cannot_be_compared_is_told(nnunet_environment: Path, tmp_path: Pat
     one = fold_of(nnunet_environment, tmp_path / "one")
     damaged = fold_of(nnunet_environment, tmp_path / "damaged")
     file = damaged / "checkpoint_final.pth"
+    shutil.copyfile(file, damaged / "checkpoint_best.pth")
     file.write_bytes(file.read_bytes()[:1000])
     empty = tmp_path / "empty"
     empty.mkdir()
     for other, said in (
-        (damaged, "or not a whole one"),
+        (damaged, "move it away, and checkpoint_best.pth beside it is taken"),
         (one.parent, f"give the folder of a fold: {one}"),
         (empty, "has no checkpoint (checkpoint_final.pth"),
     ):

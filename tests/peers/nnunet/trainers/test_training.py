@@ -201,6 +201,9 @@ def test_torch_has_a_fixed_number_of_threads_on_a_cpu(
                 monkeypatch.setenv("DETAUG_CPU_THREADS", text)
             made = initialized(nnunet_environment, ShortDetAug)
             assert torch.get_num_threads() == made._record().cpu_threads == threads
+        monkeypatch.setenv("DETAUG_CPU_THREADS", "all")
+        with pytest.raises(ValueError, match="DETAUG_CPU_THREADS='all' in the environment must be"):
+            initialized(nnunet_environment, ShortDetAug)
     finally:
         torch.set_num_threads(before)
 
@@ -258,13 +261,11 @@ def test_every_trainer_of_nnunets_has_all_variants_under_its_name(
     stock = every_trainer()
     assert len(stock) >= 77
     for name, base in stock.items():
-        for word in ("DetAug", "DetAugExt", "Deterministic"):
+        for word in ("DetAug", "DetAugFast", "Deterministic"):
             made = getattr(trainers, trainers.name_with(name, word))
             assert issubclass(made, (base, DeterministicTraining))
             if word == "DetAug":
                 assert made.get_training_transforms.__module__.startswith("detaug."), name
-            if word == "DetAugExt":
-                assert made.get_training_transforms is detaug.nnunet.extended_transforms, name
     assert trainers.nnUNetTrainerDeterministic_5epochs.__mro__[1] is DeterministicTraining
     with pytest.raises(AttributeError, match="nnUNetTrainerDetAug_3epochs"):
         trainers.nnUNetTrainerDetAug_3epochs  # noqa: B018
