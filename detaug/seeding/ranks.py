@@ -127,6 +127,7 @@ def check_all_are_known(world_size: int) -> None:
         # Variables that are no numbers are not a launcher's.
         return
     if processes is None:
+        # Ranks are numbered from 0, so there are at least as many as this one's number and one.
         least = max(rank or 0, local_rank or 0) + 1
         count = f"at least {least}"
     else:
