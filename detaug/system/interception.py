@@ -81,6 +81,7 @@ class Substitution:
 
         At the end, modules that were imported meanwhile are restored too.
         """
+        # The search takes milliseconds, and a block may be as short as a batch.
         if len(sys.modules) != self._num_modules:
             self._holders = _find_holders(self._substitutes)
             self._num_modules = len(sys.modules)
@@ -94,6 +95,7 @@ class Substitution:
                 # Unless somebody else has replaced the substitute.
                 if names.get(name) is self._substitutes[original]:
                     names[name] = original
+            # A module that was imported inside took the substitute over by its name.
             if len(sys.modules) != self._num_modules:
                 for names, name, substitute in _find_holders(self._originals):
                     names[name] = self._originals[substitute]

@@ -72,7 +72,7 @@ def _system_error(error: BaseException) -> int | None:
     if not isinstance(error, OSError) or isinstance(error, LimitReached):
         return None
     if error.filename is not None and error.errno == errno.ENOSPC:
-        # A disk is full.
+        # A disk is full. Shared memory, which has no file name, is the other case.
         return None
     return error.errno
 
