@@ -103,6 +103,7 @@ def describe(value: Any, name: str) -> list[str]:
         name: the name that paths begin with.
     """
     lines = list(_Walk().lines(value, name, ()))
+    # All lines count, though not all are kept: state dicts stay small.
     rest = lines[_MOST_LINES:]
     if rest:
         lines[_MOST_LINES:] = [f"{name} (rest) = {len(rest)} lines, {_digest(rest)}"]

@@ -29,6 +29,7 @@ def differences(
         compared_by: returns the text or number by which a value is compared.
         absent: the value for a name that one of the two does not have.
     """
+    # The order of the mappings, not that of a set: messages name the first differences.
     for name in {**one, **other}:
         if name in ignore:
             continue

@@ -184,6 +184,7 @@ class _Objects:
         try:
             parts = self._parts_of(value, where)
         except TypeError:
+            # Only of this object: the rest of the value is still compared.
             if self._strict:
                 raise
             return "not comparable"

@@ -153,6 +153,7 @@ def why_not_picklable(value: Any, path: str, pickler: type[pickle.Pickler] = _Pi
         pickler: the class that pickles it.
     """
     error = _pickling_error(value, pickler)
+    # Deep enough to name the user's attribute; each level pickles all parts of the one above again.
     for _ in range(8):
         deeper = _first_unpicklable_part(value, pickler)
         if deeper is None:

@@ -47,6 +47,7 @@ def shared_generators(
     roots = [(home_of(value), value) for value in references]
 
     def is_opened(value: Any) -> bool:
+        # A generator's own bit generator is seeded with it.
         return not is_generator(type(value))
 
     generators = {}
@@ -63,6 +64,7 @@ def _reached_from(path: str, value: Any) -> Iterable[Edge]:
     if isinstance(value, types.FunctionType):
         return _of_code(value)
     if isinstance(value, types.ModuleType):
+        # Only those of its variables that code names (`_items_named`): a module holds far more.
         return ()
     if isinstance(value, _OPENED) or _is_in_reach(type(value).__module__):
         return _of_object(path, value)

@@ -111,6 +111,7 @@ def values_in(
             continue
         text = text_of(value, digest)
         if text is not None:
+            # `walk` asks `is_entered` after this value was yielded, so its parts are skipped.
             closed.add(id(value))
             yield str(path), path.value(text)
         elif isinstance(value, (dict, *_SEQUENCES)):

@@ -362,9 +362,11 @@ def _loads_in(instructions: list[dis.Instruction]) -> Iterator[tuple[_Read, int]
             steps, end = _steps_in(instructions, index + 1)
             yield _Read(argument, False, 0, steps), end
         elif name == "IMPORT_NAME":
+            # Two instructions before it load the level of a relative import and the names.
             level = instructions[index - 2].argval
             imported.update(_imported_by(argument, level, instructions[index + 1 :]))
         elif name.startswith("LOAD_FAST"):
+            # Of a pair of loads in one instruction (Python 3.13), attributes are taken of the last.
             variable = argument if isinstance(argument, str) else argument[-1]
             if variable in imported:
                 read = imported[variable]
@@ -415,6 +417,7 @@ def _imported_by(module: str, level: int, rest: list[dis.Instruction]) -> Iterat
             steps = ((".", instruction.argval),)
         elif instruction.opname.startswith("STORE_FAST"):
             argument = instruction.argval
+            # STORE_FAST_LOAD_FAST and its like (Python 3.13) have the stored variable first.
             variable = argument if isinstance(argument, str) else argument[0]
             if not steps and "." in module and variable == module.partition(".")[0]:
                 # `import a.b` binds a.
