@@ -35,7 +35,7 @@ _NO_STAGES = (
 _STAGE_METHODS = ("__call__", "generate_train_batch", "__getitem__", "__next__")
 _OF_PROCESS = " about the process"
 _INTEGERS = (torch.int16, torch.int32, torch.int64)
-#: Changes from stream to stream, and means nothing.
+#: Set by detaug, another value for each stream: a difference in it means nothing.
 _SET_BY_DETAUG = ("data_loader.thread_id",)
 
 
@@ -239,6 +239,7 @@ def state_of(objects: Mapping[str, Any], references: list[Any]) -> dict[str, str
     state: dict[str, str] = {}
     room = _MOST_CHARACTERS
     roots = [*objects.items(), *variables_of(references)]
+    # Breadth first (`walk`), so that what is left out lies deepest.
     for path, value in values_in(roots, is_the_pipelines):
         state[path] = value.text
         room -= len(path) + len(value.text)
@@ -255,6 +256,7 @@ def what_diverged(live: TraceResponse, fresh: TraceResponse) -> tuple[str, list[
         fresh: the making by a pristine copy.
     """
     stage = ""
+    # Only the first difference: after it the two may go through different stages.
     for output, other_output in zip(live.stages, fresh.stages, strict=False):
         if output != other_output:
             stage = " or ".join(dict.fromkeys((output[0], other_output[0])))

@@ -116,6 +116,7 @@ def new_generators(transforms: Mapping[str, Any], known: list[Any]) -> dict[str,
     known_ids = {id(part) for part in known if isinstance(part, GENERATORS)}
     seeds: dict[str, str] = {}
     num_found = 0
+    # Generators are not entered: the bit generators in them are seeded with them.
     for path, value in walk(transforms.items(), _MOST_VALUES, _is_no_generator):
         if _is_no_generator(value) or isinstance(value, random.SystemRandom):
             continue

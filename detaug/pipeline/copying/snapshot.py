@@ -139,6 +139,7 @@ class Snapshot:
             parts[index] = part
             return part
 
+        # The tables of `_Pickler`'s persistent ids.
         objects = {
             "table": self._table,
             "external": (register, *replacements),
@@ -192,6 +193,7 @@ class SnapshotCopy:
 
         for index in self.snapshot.epoch_aware_parts:
             part = self.parts[index]
+            # Compositions pass the call on to their parts, which may count calls.
             if part is not None and id(part) not in called:
                 with listening(note_call):
                     part.set_epoch(epoch)
@@ -291,6 +293,7 @@ class _Pickler(pickle.Pickler):
         return self._id_in("table", value, self.table)
 
     def _id_in(self, table: str, value: Any, values: list[Any]) -> tuple[str, int]:
+        # By id: the tables keep the values alive, so no other object gets the same one.
         if id(value) not in self._persistent_ids:
             self._persistent_ids[id(value)] = (table, len(values))
             values.append(value)

@@ -138,6 +138,7 @@ def _from_callable(make_loader: Any, stateless: bool | None) -> Source:
         # The pipeline's description has to be the same in every run.
         reseed_global_rngs(SeedTree(0).sequence())
         loader = make_loader()
+    # Of such an iterator every pass needs a new one; any other object is copied or kept.
     if has_one_pass(loader):
         return FactorySource(make_loader, stateless)
     return LoaderFactory(make_loader, stateless, loader)
@@ -179,4 +180,5 @@ class LoaderFactory(Source):
         raise NotImplementedError("in_this_process() returns the source that makes batches")
 
     def __getstate__(self) -> dict[str, Any]:
+        # The loader that was made to be looked at may have files open; each process makes its own.
         return {**vars(self), "seen": None}

@@ -129,6 +129,7 @@ class Source(ABC):
             epoch: the first epoch.
             epoch_child: the seed of what is drawn once for that epoch.
         """
+        # For batchgenerators it is the number of processes; here streams take their part.
         if self.streams_share_data:
             self.loader.number_of_threads_in_multithreaded = num_streams
         call_if_present(self.loader, "set_thread_id", stream)
@@ -199,6 +200,7 @@ def refuse_stateless(loader: Any, stateless: bool | None) -> None:
 @contextmanager
 def worker_info(number: int, total: int, seed: int, dataset: Any) -> Iterator[None]:
     """Run code as in worker `number` of `total` of a torch DataLoader, which sets this variable."""
+    # It may be set: the program may run in a DataLoader's worker.
     before = torch_worker._worker_info
     torch_worker._worker_info = torch_worker.WorkerInfo(
         id=number, num_workers=total, seed=seed, dataset=dataset
