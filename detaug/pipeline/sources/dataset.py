@@ -100,8 +100,8 @@ class DatasetSource(Source):
         return self.order.parts()
 
     def prepare(self, batch: Current) -> None:
-        # Before the generators are seeded for the batch: a sampler may draw from any of them, and it
-        # does so only for this process's first batch of an epoch.
+        # Before the generators are seeded for the batch: a sampler may draw from any of them, but
+        # only for this process's first batch of an epoch.
         self.indices(batch)
 
     def begin_process(self, number: int, total: int) -> None:
