@@ -46,7 +46,7 @@ class _Pickler(pickle.Pickler):
 
 
 def pack(batch: Any) -> Packed:
-    """Take a batch apart.
+    """Return a batch as a small pickle and separate buffers.
 
     Raises:
         TypeError: a value cannot be pickled; the message names its key.

@@ -321,7 +321,7 @@ class _Encoder:
             self.feed(item, f"{where}.flat[{i}]")
 
     def _feed_bytes(self, array: np.ndarray[Any, Any], where: str) -> None:
-        """Write the bytes in C order, with zeros for padding bytes, and one NaN for all."""
+        """Write the bytes in C order, with zeros for padding bytes and one NaN for all NaNs."""
         flat = np.ascontiguousarray(np.asarray(array)).reshape(-1)
         if flat.dtype.names is not None:
             if _holds_long_doubles(flat.dtype):
@@ -341,7 +341,7 @@ class _Encoder:
             self._update(flat.view(np.uint8).data)
 
     def _feed_numbers(self, bits: np.ndarray[Any, Any], infinity: int, nan: int) -> None:
-        """Write the bytes of floating-point numbers, with one NaN's for all."""
+        """Write the bytes of floating-point numbers; those of every NaN are replaced by `nan`."""
         magnitude = bits.dtype.type((1 << 8 * bits.itemsize - 1) - 1)
         step = _BYTES_AT_A_TIME // bits.itemsize
         for start in range(0, len(bits), step):

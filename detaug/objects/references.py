@@ -122,7 +122,7 @@ def _of_code(function: types.FunctionType) -> Iterator[Edge]:
 def _items_named(
     name: str, names: frozenset[str], variables: dict[str, Any], module: str
 ) -> list[Edge]:
-    """Return a global that code names; of a module those of its variables that the code names."""
+    """Return the global of this name, by path; for a module, those of its variables in `names`."""
     item = variables[name]
     if not isinstance(item, types.ModuleType):
         return [(f"{variables.get('__name__', module)}.{name}", item)]

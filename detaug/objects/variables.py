@@ -270,6 +270,7 @@ def _items_of(value: Any) -> Mapping[Any, Any]:
 
 
 def _attributes_of(value: Any) -> Mapping[Any, Any]:
+    # Attributes of classes are read from the class that owns them (`_owner_of`).
     if isinstance(value, type):
         return {}
     attributes = attributes_of(value)

@@ -40,7 +40,7 @@ def launcher() -> tuple[str, str]:
 
 
 class RankUnknown(RuntimeError, ValueError):
-    """This process's rank, or a value from rank 0, is needed, and no process group can tell it."""
+    """An error: the rank, or a value of rank 0, is needed, and there is no process group to ask."""
 
 
 def process_group() -> tuple[int, int] | None:

@@ -216,7 +216,7 @@ def write_block(parts: Sequence[Bytes]) -> tuple[int, tuple[int, ...]]:
 
 
 def aligned(offset: int) -> int:
-    """Return the first aligned offset from there on."""
+    """Return the first multiple of `ALIGNMENT` that is not below an offset."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 

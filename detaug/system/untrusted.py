@@ -74,8 +74,8 @@ def _refuse_constant(name: str) -> Any:
 def is_small(value: Any) -> bool:
     """Return True if containers lie at most 100 deep in one another, with at most a million values.
 
-    So it has an end where a container holds itself, and where shared ones make it endless in
-    effect.
+    The limits also end the count if a container holds itself, and if containers that are shared
+    again and again multiply the values.
     """
     # Level by level, not recursively: Python's own stack would end before the limit does.
     level = [value]

@@ -67,7 +67,7 @@ class WorkerEvents(Protocol):
         """
 
     def on_crashed(self, worker: Worker, exitcode: int, peak: int) -> None:
-        """Requeue the tasks of a worker that ended; the first may have ended it.
+        """Requeue the tasks of a worker that ended; the first task may be the cause.
 
         Args:
             worker: The worker.

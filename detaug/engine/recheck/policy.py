@@ -207,6 +207,7 @@ class RecheckPolicy:
         """The seconds that further checks may take."""
         if self._is_long_run:
             return _SHARE * self._work_seconds - self._check_seconds
+        # The first check is always made, whatever it costs: it does not count.
         allowed = min(_MOST_AT_FIRST, _SHARE_AT_FIRST * self._work_seconds)
         return allowed - (self._check_seconds - self._first_check_seconds)
 
@@ -239,10 +240,10 @@ class RecheckPolicy:
             return None
         return candidate
 
-    def depends_on_hashes(
+    def hash_mismatch(
         self, candidate: RecheckCandidate, a: BatchReport, b: BatchReport
     ) -> Mismatch:
-        """Return the mismatch of two makings under different hash seeds."""
+        """Count and return the mismatch of two makings under different hash seeds."""
         self.different += 1
         return self._mismatch(candidate, a, b, self._latest_number)._replace(cause="hashes")
 

@@ -113,7 +113,7 @@ def check_carried(attributes: Mapping[str, Any]) -> None:
 
 
 def _held_open(path: str, value: Any) -> Iterator[tuple[str, Any, str]]:
-    """Yield (path, object, kind) of what a process would share with its forks below a value."""
+    """Yield (path, object, kind) of each object below a value that forks would share."""
     for part_path, part in walk([(path, value)], into=_is_looked_into):
         kind = _kind_of_handle(part)
         if kind is not None:
