@@ -94,7 +94,8 @@ def _settle_majorities(
 ) -> None:
     """Set, in float32, the labels of the voxels of a piece where one label has most of the weight.
 
-    "Most" is more than half. Only two labels are tried: that of the first neighbour, and the first one that differs from it.
+    "Most" is more than half. Only two labels are tried: that of the first neighbour, and the first
+    one that differs from it.
     """
     one = np.float32(1)
     for n in range(count):
