@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Generic
@@ -19,7 +19,6 @@ from typing_extensions import TypeVar
 from detaug.augmenter.loader import AugmenterLoader
 from detaug.augmenter.misplaced import refuse_to_be_a_loader
 from detaug.augmenter.seed_checks import RankSeeds, RunningAugmenter, log_shared_seed
-from detaug.augmenter.setup import Setup
 from detaug.augmenter.state_dict import State
 from detaug.augmenter.warm_up import warm_up
 from detaug.engine import arguments
@@ -58,6 +57,26 @@ logger = logging.getLogger("detaug")
 #: The type of the pipeline's batches, for type checkers: ``aug: DeterministicAugmenter[dict[str,
 #: np.ndarray]] = ...``.
 Batch = TypeVar("Batch", default=Any)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The parts from which an augmenter makes its batches, for rooms that replay or describe them.
+
+    Attributes:
+        source: of raw batches.
+        is_seed_drawn: True: no seed was passed.
+        declared: the lines that describe the pipeline (`detaug.objects.description`).
+        branch: the branch of the seed tree that has the seeds of its batches.
+        replayer: makes batches in this process. Several batches of one stream, in order, cost as
+            much as the last one alone.
+    """
+
+    source: Source
+    is_seed_drawn: bool
+    declared: list[str]
+    branch: SeedBranch
+    replayer: Replayer
 
 
 class DeterministicAugmenter(Generic[Batch]):
