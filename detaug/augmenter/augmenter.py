@@ -295,6 +295,7 @@ class DeterministicAugmenter(Generic[Batch]):
                 pickled; or arguments exclude each other (`shuffle`, `sampler`, `batch_sampler`).
             ValueError: an epoch has no batch; or a sampler yields only one rank's share.
         """
+        # Of a subclass as well, whose constructor may have arguments of its own.
         known = {
             *inspect.signature(cls.from_dataset).parameters,
             *inspect.signature(DeterministicAugmenter).parameters,
@@ -430,6 +431,7 @@ class DeterministicAugmenter(Generic[Batch]):
             self._cached_replayer = None
             self._reset_schedule()
             if self._description() != self._checked_description:
+                # Another pipeline has states and mismatches of its own; the counts go on.
                 self._earlier_check_counts = self._check_counts()
                 self._begin_checks()
                 self._close_ledger()
@@ -448,6 +450,7 @@ class DeterministicAugmenter(Generic[Batch]):
             # The loader that a factory returned for the description alone.
             warm_up(None, source.seen)
             source.seen = None
+        # One seed for each process, as in batchgenerators, fixes the number of streams.
         num_streams = self._num_seeds
         if num_streams is None:
             num_streams = self._user_num_streams or source.default_num_streams
@@ -727,6 +730,7 @@ class DeterministicAugmenter(Generic[Batch]):
 
         It is kept together with its copy of the pipeline, which has files and stores open.
         """
+        # It depends on settings and variables of the program, which may have changed since.
         config = self._worker_config()
         if self._cached_replayer is None or self._cached_replayer.config != config:
             self._cached_replayer = Replayer(self._pipeline, config)
@@ -869,6 +873,7 @@ class DeterministicAugmenter(Generic[Batch]):
             self._ledger.close()
 
     def _move(self, position: Position) -> None:
+        # For the statistics: the loop may leave an epoch before its end.
         epoch_before = self._schedule.position.epoch
         if self._engine is None:
             self._schedule.position = position
@@ -936,6 +941,7 @@ class DeterministicAugmenter(Generic[Batch]):
         if self._schedule.is_over(position):
             self._move(self._schedule.start_of(position.epoch + 1))
             return
+        # Such an epoch ends by a number that is known, and the position has not reached it.
         if self._source.stateless or self._source.num_steps is not None:
             return
         if os.getpid() != self._owner_pid:

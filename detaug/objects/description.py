@@ -144,6 +144,7 @@ class _Walk:
             yield f"{path} = {_class_name(value)} that holds this"
             return
         self._values_left -= 1
+        # Values without parts are described even beyond the limits: they cost nothing.
         text = _text_or_short_list(value)
         if text is not None:
             yield f"{path} = {text}"
@@ -245,6 +246,7 @@ def _arguments_kept(value: Any) -> Iterator[Edge]:
     declared = set()
     # Not `getattr`, which would call properties.
     kept = {**slots_of(value), **(attributes_of(value) or {})}
+    # Of base classes as well: a subclass may pass its arguments on as **kwargs.
     for owner in type(value).__mro__:
         constructor = vars(owner).get("__init__")
         if not isinstance(constructor, types.FunctionType):

@@ -262,6 +262,7 @@ class _Encoder:
             self._feed_object(value, where)
 
     def _feed_pairs(self, pairs: list[tuple[Any, Any]], where: str) -> None:
+        # In the order of the keys' encodings: a dict's own order does not count.
         self._count(len(pairs))
         encoded = []
         for key, item in pairs:
@@ -342,6 +343,7 @@ class _Encoder:
 
     def _feed_numbers(self, bits: np.ndarray[Any, Any], infinity: int, nan: int) -> None:
         """Write the bytes of floating-point numbers; those of every NaN are replaced by `nan`."""
+        # Compared as integers: without the sign, the bits of every NaN are above infinity's.
         magnitude = bits.dtype.type((1 << 8 * bits.itemsize - 1) - 1)
         step = _BYTES_AT_A_TIME // bits.itemsize
         for start in range(0, len(bits), step):

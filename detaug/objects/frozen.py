@@ -109,6 +109,7 @@ def dumped(
 
 def write_payload(frozen: Frozen, extra: Any) -> int:
     """Write a frozen pipeline and an object into a block, and return its descriptor."""
+    # The sizes come first in the block: `read_payload` cannot know otherwise where buffers begin.
     sizes = [buffer.nbytes for buffer in frozen.buffers]
     head = pickle.dumps((frozen.structure, sizes, extra), protocol=5)
     descriptor, _ = write_block([np.frombuffer(head, np.uint8), *frozen.buffers])

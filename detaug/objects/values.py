@@ -119,6 +119,7 @@ def values_in(
             if keys and isinstance(value, dict):
                 yield f"{path}.keys()", path.value(_text_of_keys(value, digest))
         elif objects:
+            # The class alone: the object's own values follow, each by its path.
             yield str(path), path.value(f"an object of type {type(value).__qualname__}")
 
 

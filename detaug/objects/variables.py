@@ -187,6 +187,7 @@ class _Search:
             self._add(part)
         name = function.__name__
         is_constructor = name in _CONSTRUCTORS
+        # "Class.method"; that of a function in a function is "outer.<locals>.inner".
         is_method = function.__qualname__.rpartition(".")[0].rpartition(".")[2].isidentifier()
         for code in _codes_in(function.__code__):
             if not is_constructor:

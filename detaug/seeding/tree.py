@@ -189,6 +189,7 @@ def entropy_words(seed: Seed, path: tuple[str, ...] = ()) -> tuple[int, int, int
         parts += [_integer(number) for number in seed]
     else:
         parts += [b"i", _integer(seed)]
+    # Counts before everything of variable length: no two inputs have one encoding.
     parts.append(_u32(len(path)))
     for name in path:
         parts.append(_counted(name.encode("utf-8")))

@@ -247,6 +247,7 @@ class _Pickler(pickle.Pickler):
         try:
             return self._reduced(obj)
         except Exception as error:
+            # Only this object's own reduction is tried here: its parts get calls of their own.
             if self._share_uncopyable:
                 return SharedRef, (SharedRef(obj),)
             refusal = CannotCopy(error)
