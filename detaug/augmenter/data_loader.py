@@ -256,7 +256,7 @@ class DataLoader(TorchDataLoader[Item]):
         attributes["batch_size"] = order.batch_size
         attributes["drop_last"] = order.drop_last
         attributes["batch_sampler"] = _batch_sampler(settings, sampler)
-        # Libraries call `set_epoch` of this attribute, and decide by its class whether to replace it.
+        # Libraries call its `set_epoch`, and decide by its class whether to replace it.
         if order.distributed is not None:
             attributes["sampler"] = order.distributed
         elif order.kind == SAMPLER and not settings.shard and not settings.has_single_items:
