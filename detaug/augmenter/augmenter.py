@@ -446,10 +446,10 @@ class DeterministicAugmenter(Generic[Batch]):
         source = resolve_source(self._data_loader, self._stateless, self.batches_per_epoch)
         self._check_ranks()
         declared = self._describe(source)
-        if source.seen is not source.loader:
+        if source.inspected_loader is not source.loader:
             # The loader that a factory returned for the description alone.
-            warm_up(None, source.seen)
-            source.seen = None
+            warm_up(None, source.inspected_loader)
+            source.inspected_loader = None
         # One seed for each process, as in batchgenerators, fixes the number of streams.
         num_streams = self._num_seeds
         if num_streams is None:
@@ -466,7 +466,7 @@ class DeterministicAugmenter(Generic[Batch]):
     def _describe(self, source: Source) -> list[str]:
         """Return the lines that describe the pipeline in state dicts and ledgers."""
         lines = [
-            *description.describe(source.seen, "data_loader"),
+            *description.describe(source.inspected_loader, "data_loader"),
             *description.describe(self.transform, "transform"),
             f"batches_per_epoch = {self.batches_per_epoch}",
             f"version = {self.version!r}",

@@ -248,7 +248,7 @@ def state_of(objects: Mapping[str, Any], references: list[Any]) -> dict[str, str
     return state
 
 
-def what_diverged(live: TraceResponse, fresh: TraceResponse) -> tuple[str, list[Change]]:
+def first_divergence(live: TraceResponse, fresh: TraceResponse) -> tuple[str, list[Change]]:
     """Return the first transform whose result differs between two makings, and the changed values.
 
     Args:

@@ -92,10 +92,10 @@ def leads(
         to: the (epoch, turn) of the batch.
     """
     epoch, turn = at
-    wanted_epoch, wanted_turn = to
-    if epoch == wanted_epoch:
-        return turn <= wanted_turn
-    if epoch > wanted_epoch or not source.continues_epochs:
+    target_epoch, target_turn = to
+    if epoch == target_epoch:
+        return turn <= target_turn
+    if epoch > target_epoch or not source.continues_epochs:
         return False
     # Beyond its epoch's turns a copy has given batches that belong to the next epoch as well.
     turns = source.turns_per_epoch(stream, num_streams)

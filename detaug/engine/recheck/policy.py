@@ -79,7 +79,7 @@ class RecheckPolicy:
         self._is_stopped = False
         self._waiting: list[RecheckCandidate] = []
         self._first: RecheckCandidate | None = None
-        self._latest_number = 0
+        self._latest_nth_batch = 0
 
     def add_batch_time(self, seconds: float) -> None:
         """Add the seconds that a worker's batch took."""
@@ -119,14 +119,14 @@ class RecheckPolicy:
         """Take in the report on a batch."""
         if self._first is None:
             self._first = candidate
-        self._latest_number = max(self._latest_number, candidate.number)
-        num_firsts = sum(waiting.number == 1 for waiting in self._waiting)
+        self._latest_nth_batch = max(self._latest_nth_batch, candidate.nth_batch)
+        num_firsts = sum(waiting.nth_batch == 1 for waiting in self._waiting)
         # Two first batches are enough for a check that makes one after another.
         is_useful_first = num_firsts < 2 and not self.done
-        if self._is_thorough or candidate.number > 1 or is_useful_first:
+        if self._is_thorough or candidate.nth_batch > 1 or is_useful_first:
             self._waiting.append(candidate)
         if len(self._waiting) > _MOST_WAITING and not self._is_thorough:
-            shortest_history = min(self._waiting, key=lambda waiting: waiting.number)
+            shortest_history = min(self._waiting, key=lambda waiting: waiting.nth_batch)
             self._waiting.remove(shortest_history)
 
     def next(self) -> RecheckCandidate | None:
@@ -135,10 +135,10 @@ class RecheckPolicy:
         if chosen is None:
             return None
         # One check of a first batch is enough.
-        drops_firsts = chosen.number == 1 and not self._is_thorough
+        drops_firsts = chosen.nth_batch == 1 and not self._is_thorough
         remaining = []
         for waiting in self._waiting:
-            is_dropped = drops_firsts and waiting.number == 1
+            is_dropped = drops_firsts and waiting.nth_batch == 1
             if waiting.key != chosen.key and not is_dropped:
                 remaining.append(waiting)
         self._waiting = remaining
@@ -180,14 +180,14 @@ class RecheckPolicy:
     def _longest_history(self) -> RecheckCandidate | None:
         """Return the affordable check of the batch with most batches before it in its worker."""
         affordable = [candidate for candidate in self._waiting if self._affords(candidate)]
-        return max(affordable, key=lambda candidate: candidate.number, default=None)
+        return max(affordable, key=lambda candidate: candidate.nth_batch, default=None)
 
     def _first_informative(self) -> RecheckCandidate | None:
         """Return the cheapest check that can show state carried over from an earlier batch.
 
         One is always made, whatever it costs.
         """
-        candidates = [candidate for candidate in self._waiting if candidate.number > 1]
+        candidates = [candidate for candidate in self._waiting if candidate.nth_batch > 1]
         if candidates:
             return min(candidates, key=self._cost_of)
         if not self._end_is_near and self._num_batches < _SECOND_BY:
@@ -245,7 +245,7 @@ class RecheckPolicy:
     ) -> Mismatch:
         """Count and return the mismatch of two makings under different hash seeds."""
         self.different += 1
-        return self._mismatch(candidate, a, b, self._latest_number)._replace(cause="hashes")
+        return self._mismatch(candidate, a, b, self._latest_nth_batch)._replace(cause="hashes")
 
     def compare(self, candidate: RecheckCandidate, response: RecheckResponse) -> Mismatch | None:
         """Return how a second making differs from the first; None: it does not."""
@@ -255,21 +255,21 @@ class RecheckPolicy:
         report = response.report
         if not isinstance(report, BatchReport):
             self.different += 1
-            is_early = candidate.number <= _FIRST_BATCHES
+            is_early = candidate.nth_batch <= _FIRST_BATCHES
             return Mismatch(candidate, [], in_loader=False, is_early=is_early, raised=report)
         # A difference in the raw batch alone does not reach the user.
         if not self.differing(candidate.report, report):
             return None
         self.different += 1
-        return self._mismatch(candidate, candidate.report, report, candidate.number)
+        return self._mismatch(candidate, candidate.report, report, candidate.nth_batch)
 
     def differing(self, a: BatchReport, b: BatchReport) -> list[str]:
         """Return the keys in which two makings of a batch differ."""
         return differing_keys(a.final, b.final, self.ignore)
 
     def _mismatch(
-        self, candidate: RecheckCandidate, a: BatchReport, b: BatchReport, number: int
+        self, candidate: RecheckCandidate, a: BatchReport, b: BatchReport, nth_batch: int
     ) -> Mismatch:
-        """Return the mismatch of two makings; `number` decides whether it is an early one."""
+        """Return the mismatch of two makings; `nth_batch` decides whether it is an early one."""
         in_loader = bool(differing_keys(a.raw, b.raw, self.ignore))
-        return Mismatch(candidate, self.differing(a, b), in_loader, number <= _FIRST_BATCHES)
+        return Mismatch(candidate, self.differing(a, b), in_loader, nth_batch <= _FIRST_BATCHES)

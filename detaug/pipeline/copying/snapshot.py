@@ -6,7 +6,7 @@ Classes, modules and functions without their own variables are shared
 (`detaug.pipeline.copying.reducers`), so a copy is an instance of the very same classes; large
 arrays are mapped copy-on-write (`detaug.pipeline.copying.large_arrays`).
 
-On its way through the object the pickler notes the parts that are reseeded, or get the epoch, in
+On its way through the object the pickler lists the parts that are reseeded, or get the epoch, in
 each copy.
 """
 
@@ -88,8 +88,8 @@ class Snapshot:
         pickler.dump(value)
         self._pickled = pickler.file.getvalue()
         self._table: list[Any] = pickler.table
-        #: The parts that were noted: generators, objects with a seeding protocol or ``set_epoch``,
-        #: and those with attributes in `keep`.
+        #: The parts that each copy registers: generators, objects with a seeding protocol or
+        #: ``set_epoch``, and those with attributes in `keep`.
         self.originals: list[Any] = pickler.parts
         #: The classes of all instances that were met.
         self.kinds: list[type] = list(pickler.kinds)
@@ -267,8 +267,10 @@ class _Pickler(pickle.Pickler):
             return reduced
         function, arguments, *rest = reduced
         names = carried_names(kind, self._keep)
-        is_noted = reseeder_of(kind) is not None or callable(getattr(kind, "set_epoch", None))
-        if not is_noted and not (names and _has_any(obj, names)):
+        needs_registration = reseeder_of(kind) is not None or callable(
+            getattr(kind, "set_epoch", None)
+        )
+        if not needs_registration and not (names and _has_any(obj, names)):
             if _chooses_by_the_clock(obj):
                 self.num_benchmarks_disabled += 1
                 rest[0] = {**rest[0], "benchmark": False}

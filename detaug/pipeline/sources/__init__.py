@@ -154,14 +154,17 @@ class LoaderFactory(Source):
     Args:
         make_loader: the callable.
         stateless: the user's declaration.
-        seen: a loader that it has made, to be looked at, which is sent to no other process.
+        inspected_loader: a loader that it has made, to be described, which is sent to no other
+            process.
     """
 
-    def __init__(self, make_loader: Callable[[], Any], stateless: bool | None, seen: Any) -> None:
+    def __init__(
+        self, make_loader: Callable[[], Any], stateless: bool | None, inspected_loader: Any
+    ) -> None:
         super().__init__(make_loader)
         self._declared = stateless
-        self.seen = seen
-        source = self._source_of(seen)
+        self.inspected_loader = inspected_loader
+        source = self._source_of(inspected_loader)
         for name in _FACTS:
             setattr(self, name, getattr(source, name))
 
@@ -181,4 +184,4 @@ class LoaderFactory(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         # The loader that was made to be looked at may have files open; each process makes its own.
-        return {**vars(self), "seen": None}
+        return {**vars(self), "inspected_loader": None}

@@ -55,7 +55,8 @@ class Source(ABC):
             the user passed them.
         class_name: the loader's, for messages.
         loader: the user's object.
-        seen: the loader, to be looked at; None in another process if it was made for that alone.
+        inspected_loader: the loader that is described; None in another process if it was made for
+            that alone.
     """
 
     pass_per_epoch: bool = False
@@ -70,7 +71,7 @@ class Source(ABC):
 
     def __init__(self, loader: Any, stateless: bool = False) -> None:
         self.loader = loader
-        self.seen = loader
+        self.inspected_loader = loader
         self.stateless = stateless
         self.class_name = type(loader).__name__
         declared = getattr(loader, "number_of_threads_in_multithreaded", None)

@@ -132,9 +132,9 @@ def test_what_is_carried_is_told_before_a_short_program_ends(workers):
 
 def test_many_workers_first_batches_are_made_again_after_another_one():
     made = Run(64, 2.0, 20).made
-    assert [(each.number, each.after is not None and each.after != each.key) for each in made] == [
-        (1, True)
-    ]
+    assert [
+        (each.nth_batch, each.after is not None and each.after != each.key) for each in made
+    ] == [(1, True)]
 
 
 @pytest.mark.parametrize(("seconds", "most"), [(0.001, 1), (0.01, 2), (0.1, 2)])
@@ -173,7 +173,7 @@ def test_another_hash_seed_is_tried_in_a_long_run_alone():
 
 
 def test_later_checks_take_batches_after_the_longest_history():
-    numbers = [each.number for each in Run(8, 0.2, 8 * EPOCH).made]
+    numbers = [each.nth_batch for each in Run(8, 0.2, 8 * EPOCH).made]
     assert numbers[0] == 2
     assert numbers[-1] >= 100
     assert numbers.count(1) <= 1
