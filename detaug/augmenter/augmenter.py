@@ -1135,16 +1135,17 @@ class DeterministicAugmenter(Generic[Batch]):
 
     def _stop(self) -> None:
         """End the workers and forget what was prefetched."""
-        # Whatever is raised below, no later call uses an engine that is half closed.
+        # The engine is forgotten last: after an interrupt (Ctrl-C) while it ends, the next call
+        # closes it, or its finalizer does. Otherwise nobody would end its processes.
         engine = self._engine
+        if engine is not None:
+            engine.close()
         self._engine = None
         if self._finalizer is not None:
             self._finalizer.detach()
         if self._cached_replayer is not None:
             self._cached_replayer.close()
             self._cached_replayer = None
-        if engine is not None:
-            engine.close()
         self._reset_schedule()
 
     # --- what engines and ledgers are given ---
