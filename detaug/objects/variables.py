@@ -136,6 +136,7 @@ class _Search:
         if isinstance(value, functools.partial):
             value = value.func
         if not isinstance(value, (type, types.FunctionType)):
+            # Of functools' caches and Numba's dispatchers.
             value = getattr(value, "__wrapped__", None) or getattr(value, "py_func", None)
         if not isinstance(value, (type, types.FunctionType)):
             return
@@ -191,6 +192,7 @@ class _Search:
         is_method = function.__qualname__.rpartition(".")[0].rpartition(".")[2].isidentifier()
         for code in _codes_in(function.__code__):
             if not is_constructor:
+                # A function that only calls itself is called by nobody.
                 self._names_in_code.update(set(code.co_names) - {name})
                 for read in _writes_in(code).of_globals:
                     path = self._followed(read, function).path

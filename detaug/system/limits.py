@@ -114,9 +114,9 @@ def private_memory() -> int:
 
 
 def usable_cores() -> int:
-    """Return the number of whole cores, at least one.
+    """Return the number of whole cores that this process may use, at least one.
 
-    They are those that this process is bound to, as far as its control group grants them.
+    Its affinity and its control group's quota of CPU time limit them.
     """
     if hasattr(os, "sched_getaffinity"):
         num_cores = len(os.sched_getaffinity(0))
