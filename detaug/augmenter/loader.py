@@ -46,7 +46,7 @@ class Augmenter(BatchStream, Protocol):
 
 
 class KeyedReader:
-    """Reads batches by their keys.
+    """A reader of batches by their keys.
 
     Workers make the batches that are requested in the stream's order; others are replayed.
     """

@@ -61,9 +61,10 @@ def _find_holders(functions: Iterable[Any]) -> list[_Holder]:
 
 
 class Substitution:
-    """Replaces functions repeatedly: it searches the modules once, and again after imports.
+    """A replacement of functions that can be applied again and again.
 
-    It does not find copies outside modules (default arguments, closures).
+    Modules are searched once, and again after imports. Copies outside modules (default arguments,
+    closures) are not found.
 
     Args:
         substitutes: each function, and its replacement.

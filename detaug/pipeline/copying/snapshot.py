@@ -204,7 +204,7 @@ def _register(*_: Any) -> Any:
 
 
 class _Pickler(pickle.Pickler):
-    """Walks through an object for a `Snapshot`; the arguments are the snapshot's.
+    """The walk through an object for a `Snapshot`; the arguments are the snapshot's.
 
     A persistent id is (table, index): "table" for what copies share, "bulk" for large arrays,
     "external" for the replacements, after `_register`.
