@@ -694,7 +694,7 @@ class DeterministicAugmenter(Generic[Batch]):
         return AugmenterLoader(self, None if epoch is None else arguments.epoch(epoch))
 
     def replay(self, epoch: int, step: int) -> Batch:
-        """Return a batch that is made again in this process, with the same bytes.
+        """Return a batch that this process makes for this call, with the same bytes.
 
         The running stream is not affected.
 

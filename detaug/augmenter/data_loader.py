@@ -349,7 +349,7 @@ class DataLoader(TorchDataLoader[Item]):
         self._lazy.load_state_dict(state)
 
     def replay(self, epoch: int, step: int) -> Item:
-        """Return a batch that is made again in this process, with the same bytes.
+        """Return a batch that this process makes for this call, with the same bytes.
 
         See `detaug.DeterministicAugmenter.replay`.
         """
@@ -364,7 +364,7 @@ class DataLoader(TorchDataLoader[Item]):
         self._lazy.close()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        # The copy has workers of its own, and goes on from where this loader stands.
+        # The copy has workers of its own, and continues where this loader stands.
         lazy = self._lazy
         state = lazy.state_dict() if lazy.is_made else None
         return _restored, (type(self), lazy.settings.arguments(), state)

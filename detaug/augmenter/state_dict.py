@@ -158,7 +158,7 @@ class State:
         step = self.step - self.rank + rank
         if world_size == self.world_size:
             return Position(self.epoch, step, self.taken, before, self.skipped)
-        # With another number of ranks, rounds begin at the state's round, and counting anew.
+        # With another number of ranks, rounds and counts begin at the state's round.
         taken_by_all = before + self.taken * self.world_size
         return Position(self.epoch, step, 0, taken_by_all, self.skipped)
 

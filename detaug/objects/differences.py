@@ -58,7 +58,7 @@ def values_by_name(lines: Iterable[str]) -> dict[str, str]:
 def first_different_event(
     one: Sequence[tuple[Any, ...]], other: Sequence[tuple[Any, ...]]
 ) -> tuple[Any, ...] | None:
-    """Return the first event of two runs that differs; None if there is none.
+    """Return the first event of two runs that differs; None if the runs are equal.
 
     Args:
         one: a run's events in order: tuples that end with a subject and the digest of its value.

@@ -125,7 +125,7 @@ class LoaderStates:
             state: the state.
             due: the reader's next batch.
         """
-        # A set: a batch that is made again (its worker died) brings its state again.
+        # A set: a batch that is remade (its worker died) brings its state again.
         states = sorted({*self._taken.get(state.stream, ()), state})
         before = [known for known in states if known.last_step(self._num_streams) < due]
         after = states[len(before) :]

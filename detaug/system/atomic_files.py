@@ -75,7 +75,7 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def _mode_of(target: Path) -> int | None:
-    """Return the mode of a file that is to be replaced, None where there is none."""
+    """Return the mode of the file that is to be replaced; None if there is no file."""
     try:
         status = target.stat()
     except FileNotFoundError:

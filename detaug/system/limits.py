@@ -43,7 +43,7 @@ def explained(error: OSError, action: str) -> LimitReached:
 
 
 def advice_for(error: BaseException) -> str:
-    """Return the limit behind `error`, and advice; "" if there is none, or the error has it."""
+    """Return the limit that caused an error, and advice; "" if no limit did, or the error says it."""
     if isinstance(error, MemoryError):
         return _memory()
     number = _system_error(error)
@@ -66,7 +66,7 @@ def advice_for(error: BaseException) -> str:
 
 
 def _system_error(error: BaseException) -> int | None:
-    """Return the number of the system's error that a limit may be behind."""
+    """Return the number of the system's error that a limit may have caused; None: none may have."""
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
         return errno.EAGAIN
     if not isinstance(error, OSError) or isinstance(error, LimitReached):

@@ -147,9 +147,9 @@ class ProcessSettings:
         return ProcessSettings({name: read() for name, (read, _) in _SETTINGS.items()})
 
     def keep(self) -> None:
-        """Apply the settings for good, in a worker, before its first batch."""
+        """Apply the settings permanently, in a worker, before its first batch."""
         keep_one_thread()
-        # The pipeline does not run under the user's ``with torch.autocast``.
+        # A fork inherits the user's ``with torch.autocast``; other interpreters would not have it.
         torch.set_autocast_enabled("cpu", False)
         self._apply()
 

@@ -27,7 +27,7 @@ _num_modules = -1
 
 
 def keep_one_thread() -> None:
-    """Set every library to one thread, in a worker and for good."""
+    """Set every library to one thread, in a worker, permanently."""
     global _num_modules
     os.environ.update(_variables())
     _num_modules = len(sys.modules)

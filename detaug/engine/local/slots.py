@@ -79,7 +79,7 @@ class WorkerSlots:
         _workers.add(self)
 
     def release(self, slot_ids: Sequence[int]) -> None:
-        """Make slots free, of which the parent holds no array any more."""
+        """Free slots: the parent holds no array of them any more."""
         for slot_id in slot_ids:
             self._free.append(self._slots[slot_id])
 
@@ -314,7 +314,7 @@ class ParentSlots:
             descriptor: Of the slot, if it is new; closed here.
 
         Raises:
-            LimitReached: The slot cannot be mapped; the worker is told to drop it.
+            LimitReached: The slot cannot be mapped; the worker will drop it.
         """
         mapping = self._mapped(contents, descriptor)
         block = mapping.bytes()

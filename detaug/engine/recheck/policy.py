@@ -5,7 +5,7 @@ Everything here is arithmetic on reports; the engines run the processes.
 Checks are ordered by what they can reveal. State that is carried from batch to batch shows in a
 batch only if the process that made it had made other batches before: the check of such a batch is
 informative. The first informative check is of some worker's second batch. With so many workers that
-none makes a second batch soon, a first batch is made again by a process that makes another one
+none makes a second batch soon, a first batch is remade by a process that makes another one
 before it. Then follow batches after a long history, and the first batch of one worker.
 
 A check costs the time of its batches, and the time of the process that makes them. The first
@@ -31,7 +31,7 @@ _MOST_AT_FIRST = 0.1
 _SHARE = 0.01
 #: A check that takes as long as this many batches is left out.
 _MOST_COSTLY = 20
-#: If none of this many batches is a worker's second one, a first batch is made again after another.
+#: If none of this many batches is a worker's second one, a first batch is remade after another.
 _SECOND_BY = 12
 #: Mismatches of a worker's first batches are errors; later ones would interrupt a training.
 _FIRST_BATCHES = 8
@@ -42,7 +42,7 @@ _MEAN_WEIGHT = 1 / 8
 
 
 class RecheckPolicy:
-    """The choice of batches to be made again, and the account of what checks have cost and shown.
+    """The choice of batches to be remade, and the account of what checks have cost and shown.
 
     Args:
         check: The user's check. If it wants every batch, checks are made whatever they cost.
@@ -97,7 +97,7 @@ class RecheckPolicy:
             self._first_check_seconds = self._check_seconds
 
     def add_process_time(self, seconds: float) -> None:
-        """Add the seconds that the start of a process took, of which every check needs one."""
+        """Add the seconds that the start of a process took; every check needs such a process."""
         self.add_check_time(seconds)
         self._overhead = seconds
 
@@ -130,7 +130,7 @@ class RecheckPolicy:
             self._waiting.remove(shortest_history)
 
     def next(self) -> RecheckCandidate | None:
-        """Return the check to be made now, which waits no longer; None: there is none."""
+        """Return the check to be made now, and stop its waiting; None: no check is due."""
         chosen = self._chosen()
         if chosen is None:
             return None
@@ -160,7 +160,7 @@ class RecheckPolicy:
         return self._chosen() is not None
 
     def _chosen(self) -> RecheckCandidate | None:
-        """Return the check to be made now; None: there is none, or it would cost too much."""
+        """Return the check to be made now; None: no check is due, or all would cost too much."""
         if not self._waiting or self._is_stopped:
             return None
         if self._is_thorough:
@@ -192,7 +192,7 @@ class RecheckPolicy:
             return min(candidates, key=self._cost_of)
         if not self._end_is_near and self._num_batches < _SECOND_BY:
             return None
-        # No worker has made a second batch yet: a first one is made again after another one.
+        # No worker has made a second batch yet: a first one is remade after another one.
         return self._waiting[0]._replace(after=self._waiting[-1].key)
 
     def request_for(self, candidate: RecheckCandidate) -> RecheckRequest:
@@ -226,7 +226,7 @@ class RecheckPolicy:
         return self._states.num_batches_to(candidate.key) * self._batch_seconds
 
     def for_other_hashes(self) -> RecheckCandidate | None:
-        """Return the batch to be made again under other hash seeds; None: there is none now.
+        """Return the batch to be remade under other hash seeds; None: none is due.
 
         There is one in a long run, once it is known that batches do not differ for other reasons,
         if a copy does not have to step far for it.

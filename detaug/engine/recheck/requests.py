@@ -80,7 +80,7 @@ class TraceRequest(NamedTuple):
 
 
 class RecheckResponse(NamedTuple):
-    """The report on a batch that was made again, or the exception that was raised instead."""
+    """The report on a batch that was remade, or the exception that was raised instead."""
 
     report: BatchReport | ErrorRecord
 
