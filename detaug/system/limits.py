@@ -43,7 +43,7 @@ def explained(error: OSError, action: str) -> LimitReached:
 
 
 def advice_for(error: BaseException) -> str:
-    """Return the limit that caused an error, and advice; "" if no limit did, or the error says it."""
+    """Return the limit that caused an error, and advice; "" if none did, or the error says so."""
     if isinstance(error, MemoryError):
         return _memory()
     number = _system_error(error)
