@@ -483,7 +483,7 @@ def _parts_of_long_doubles(array: np.ndarray[Any, Any]) -> list[np.ndarray[Any, 
 
 
 def _cleaned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a copy in zeros, so that padding bytes do not count, and with one NaN."""
+    """Return a copy with zeros for padding bytes, and with one NaN for all NaNs."""
     clean = np.zeros(array.shape, array.dtype)
     for name in array.dtype.names or ():
         clean[name] = _cleaned(array[name])

@@ -65,7 +65,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _is_reopenable(array: np.memmap[Any, Any]) -> bool:
-    """Return whether a memory map is a file's own one, and not a view, and only read."""
+    """Return whether an array is a memory map itself, and no view, that does not write its file."""
     is_whole_map = isinstance(array.base, mmap.mmap)
     return is_whole_map and array.mode in ("r", "c") and array.flags.forc
 

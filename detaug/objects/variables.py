@@ -201,7 +201,7 @@ class _Search:
                 self._follow(read, function)
 
     def _follow(self, read: _Read, function: types.FunctionType) -> None:
-        """Add the variable that a function reads, or the code."""
+        """Add the variable that a read leads to; if that is code, look at it instead."""
         path, value = self._followed(read, function)
         if not path:
             return

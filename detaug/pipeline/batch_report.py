@@ -60,7 +60,7 @@ class BatchReport:
 
 @dataclass(frozen=True)
 class TraceResponse:
-    """How a batch came to be.
+    """The trace of a batch: the result of each stage, and the state that it was made from.
 
     Attributes:
         stages: (class, fingerprint of its result) of each transform, in order.

@@ -93,7 +93,7 @@ class CarriedState:
         self.is_done = False
 
     def add(self, loader: LoaderCopy, used: SnapshotCopy, remake: Remake, seconds: float) -> None:
-        """Look at a batch that was just made.
+        """Take in a batch that was just made, and remake it if that is due.
 
         Args:
             loader: the copy of the loader that gave it.
@@ -198,7 +198,7 @@ class _Makings:
 
 
 class _Search:
-    """The search for the attributes that decide: some of those left behind on a pristine copy.
+    """The search for the attributes that decide, by setting some of them on a pristine copy.
 
     Args:
         makings: the batch made with copies.
@@ -270,7 +270,7 @@ class _Search:
         return self._deciding_among(changed)
 
     def _deciding_among(self, attributes: list[Attribute]) -> list[Attribute]:
-        """Return those of some attributes, which together make another batch, that decide."""
+        """Return the attributes that decide, among some that together make another batch."""
         if len(attributes) == 1 or self._room <= 0:
             return attributes
         # By halves: each making costs a batch, and mostly a few of many attributes decide.

@@ -141,7 +141,7 @@ class Coordinator(PrefetchingEngine):
     # --- implements `WorkerEvents`
 
     def on_retired(self, worker: Worker, private: int) -> None:
-        """Requeue the tasks of a worker that is gone through no fault of theirs.
+        """Requeue the tasks of a worker that retired, or that could not be started.
 
         Args:
             worker: The worker.

@@ -161,7 +161,7 @@ class HashOrder:
 
 
 def main(channel: int, payload: int) -> None:
-    """Make the batch again: the main function of the other interpreter.
+    """Run the other interpreter: remake the batch, and send the report on it.
 
     Args:
         channel: Descriptor of the channel to the parent.

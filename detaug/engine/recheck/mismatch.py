@@ -161,7 +161,7 @@ class Repeats:
         self._reported: set[str] = set()
 
     def remark(self, key: BatchKey, report: BatchReport) -> str:
-        """Return a message if a batch is like an earlier one, each time in a new way; else "".
+        """Return a message about a likeness to an earlier batch, if none was reported so far; else "".
 
         The message is about equal random numbers in two batches of an epoch, or about a generator
         that every batch creates with the same seed.

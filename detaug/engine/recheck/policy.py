@@ -178,7 +178,7 @@ class RecheckPolicy:
         return first._replace(after=first.key)
 
     def _longest_history(self) -> RecheckCandidate | None:
-        """Return the affordable check of the batch with most batches before it in its worker."""
+        """Return the affordable check whose worker had made the most batches before; None: none is."""
         affordable = [candidate for candidate in self._waiting if self._affords(candidate)]
         return max(affordable, key=lambda candidate: candidate.nth_batch, default=None)
 
@@ -222,7 +222,7 @@ class RecheckPolicy:
         return cost > max(_MOST_AT_FIRST, _MOST_COSTLY * self._batch_seconds)
 
     def _cost_of(self, candidate: RecheckCandidate) -> float:
-        """Return the seconds that it takes to make the batch again."""
+        """Return the seconds that it takes to remake the batch."""
         return self._states.num_batches_to(candidate.key) * self._batch_seconds
 
     def for_other_hashes(self) -> RecheckCandidate | None:

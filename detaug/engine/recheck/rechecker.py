@@ -177,7 +177,7 @@ class Recheck:
             self._hash_order.close()
 
     def _report_if_traced(self) -> None:
-        """Report the mismatch once all its traces have arrived that will."""
+        """Report the mismatch if no more traces of it will arrive."""
         mismatch = self._mismatch
         if mismatch is None or mismatch.fresh is None:
             return

@@ -97,7 +97,7 @@ class Source(ABC):
         return self.batches_per_epoch is not None or not self.restarts
 
     def turns_per_epoch(self, stream: int, num_streams: int) -> int | None:
-        """Return after how many turns a stream's epoch ends; None if only a pass's end ends it."""
+        """Return the number of turns in a stream's epoch; None if the epoch ends with a pass."""
         if not self.continues_epochs or self.pass_per_epoch or self.batches_per_epoch is None:
             return None
         return max(0, -(-(self.batches_per_epoch - stream) // num_streams))
