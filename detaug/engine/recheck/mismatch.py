@@ -161,7 +161,7 @@ class Repeats:
         self._reported: set[str] = set()
 
     def remark(self, key: BatchKey, report: BatchReport) -> str:
-        """Return a message about a likeness to an earlier batch, if none was reported so far; else "".
+        """Return a message if a batch is like an earlier one in a way not yet reported; else "".
 
         The message is about equal random numbers in two batches of an epoch, or about a generator
         that every batch creates with the same seed.

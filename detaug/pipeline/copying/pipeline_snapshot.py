@@ -225,7 +225,7 @@ class TransformCopies:
         self._epoch: int | None = None
 
     def is_due(self, epoch: int) -> bool:
-        """Return whether they need `set_epoch_on_parts` for this epoch."""
+        """Return whether the transforms need `set_epoch_on_parts` for this epoch."""
         return epoch != self._epoch and bool(self._pipeline.transform_snapshot.epoch_aware_parts)
 
     def set_epoch_on_parts(self, epoch: int, loader: LoaderCopy) -> None:
@@ -262,7 +262,7 @@ class TransformCopies:
 
 
 def is_pure(snapshot: Snapshot) -> bool:
-    """Return whether nothing in it can change: detaug's own transforms and plain data."""
+    """Return whether nothing in a snapshot can change: detaug's own transforms and plain data."""
     # Generators, and objects with `set_epoch` or carried attributes.
     if snapshot.originals:
         return False
@@ -296,7 +296,7 @@ def _in_both(
 
 
 def _is_data(value: Any) -> bool:
-    """Return whether it can change, and is neither copied by a rule of its own nor seeded."""
+    """Return whether a value can change, and is neither seeded nor copied by a rule of its own."""
     if callable(value) or isinstance(value, (str, bytes, tuple, frozenset, torch.Tensor)):
         return False
     return reseeder_of(type(value)) is None

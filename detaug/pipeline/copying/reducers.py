@@ -76,7 +76,7 @@ def is_shared_function(value: Any) -> bool:
 
 
 class SharedRef(NamedTuple):
-    """A mark around what is shared with the copies."""
+    """A mark around a value that the copies share."""
 
     value: Any
 
