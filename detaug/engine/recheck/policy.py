@@ -178,7 +178,7 @@ class RecheckPolicy:
         return first._replace(after=first.key)
 
     def _longest_history(self) -> RecheckCandidate | None:
-        """Return the affordable check whose worker had made most batches before; None: there is none."""
+        """Return the affordable check of the batch with the longest history, or None."""
         affordable = [candidate for candidate in self._waiting if self._affords(candidate)]
         return max(affordable, key=lambda candidate: candidate.nth_batch, default=None)
 

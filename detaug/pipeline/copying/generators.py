@@ -69,7 +69,7 @@ class GlobalGenerators:
                 copy.reseed(child)
 
     def preserved(self) -> AbstractContextManager[None]:
-        """Return a context that restores their states: the user's process may draw from them as well."""
+        """Return a context that restores their states: the user's process may use them, too."""
         return preserved(part.handle for part in self._parts)
 
 
