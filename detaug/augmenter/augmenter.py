@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Generic
@@ -19,7 +19,6 @@ from typing_extensions import TypeVar
 from detaug.augmenter.loader import AugmenterLoader
 from detaug.augmenter.misplaced import refuse_to_be_a_loader
 from detaug.augmenter.seed_checks import RankSeeds, RunningAugmenter, log_shared_seed
-from detaug.augmenter.setup import Setup
 from detaug.augmenter.state_dict import State
 from detaug.augmenter.warm_up import warm_up
 from detaug.engine import arguments
@@ -58,6 +57,26 @@ logger = logging.getLogger("detaug")
 #: The type of the pipeline's batches, for type checkers: ``aug: DeterministicAugmenter[dict[str,
 #: np.ndarray]] = ...``.
 Batch = TypeVar("Batch", default=Any)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The parts from which an augmenter makes its batches, for rooms that replay or describe them.
+
+    Attributes:
+        source: of raw batches.
+        is_seed_drawn: True: no seed was passed.
+        declared: the lines that describe the pipeline (`detaug.objects.description`).
+        branch: the branch of the seed tree that has the seeds of its batches.
+        replayer: makes batches in this process. Several batches of one stream, in order, cost as
+            much as the last one alone.
+    """
+
+    source: Source
+    is_seed_drawn: bool
+    declared: list[str]
+    branch: SeedBranch
+    replayer: Replayer
 
 
 class DeterministicAugmenter(Generic[Batch]):
@@ -276,6 +295,7 @@ class DeterministicAugmenter(Generic[Batch]):
                 pickled; or arguments exclude each other (`shuffle`, `sampler`, `batch_sampler`).
             ValueError: an epoch has no batch; or a sampler yields only one rank's share.
         """
+        # Of a subclass as well, whose constructor may have arguments of its own.
         known = {
             *inspect.signature(cls.from_dataset).parameters,
             *inspect.signature(DeterministicAugmenter).parameters,
@@ -411,6 +431,7 @@ class DeterministicAugmenter(Generic[Batch]):
             self._cached_replayer = None
             self._reset_schedule()
             if self._description() != self._checked_description:
+                # Another pipeline has states and mismatches of its own; the counts go on.
                 self._earlier_check_counts = self._check_counts()
                 self._begin_checks()
                 self._close_ledger()
@@ -425,10 +446,11 @@ class DeterministicAugmenter(Generic[Batch]):
         source = resolve_source(self._data_loader, self._stateless, self.batches_per_epoch)
         self._check_ranks()
         declared = self._describe(source)
-        if source.seen is not source.loader:
+        if source.inspected_loader is not source.loader:
             # The loader that a factory returned for the description alone.
-            warm_up(None, source.seen)
-            source.seen = None
+            warm_up(None, source.inspected_loader)
+            source.inspected_loader = None
+        # One seed for each process, as in batchgenerators, fixes the number of streams.
         num_streams = self._num_seeds
         if num_streams is None:
             num_streams = self._user_num_streams or source.default_num_streams
@@ -444,7 +466,7 @@ class DeterministicAugmenter(Generic[Batch]):
     def _describe(self, source: Source) -> list[str]:
         """Return the lines that describe the pipeline in state dicts and ledgers."""
         lines = [
-            *description.describe(source.seen, "data_loader"),
+            *description.describe(source.inspected_loader, "data_loader"),
             *description.describe(self.transform, "transform"),
             f"batches_per_epoch = {self.batches_per_epoch}",
             f"version = {self.version!r}",
@@ -672,7 +694,7 @@ class DeterministicAugmenter(Generic[Batch]):
         return AugmenterLoader(self, None if epoch is None else arguments.epoch(epoch))
 
     def replay(self, epoch: int, step: int) -> Batch:
-        """Return a batch that is made again in this process, with the same bytes.
+        """Return a batch that this process makes for this call, with the same bytes.
 
         The running stream is not affected.
 
@@ -708,6 +730,7 @@ class DeterministicAugmenter(Generic[Batch]):
 
         It is kept together with its copy of the pipeline, which has files and stores open.
         """
+        # It depends on settings and variables of the program, which may have changed since.
         config = self._worker_config()
         if self._cached_replayer is None or self._cached_replayer.config != config:
             self._cached_replayer = Replayer(self._pipeline, config)
@@ -850,6 +873,7 @@ class DeterministicAugmenter(Generic[Batch]):
             self._ledger.close()
 
     def _move(self, position: Position) -> None:
+        # For the statistics: the loop may leave an epoch before its end.
         epoch_before = self._schedule.position.epoch
         if self._engine is None:
             self._schedule.position = position
@@ -917,6 +941,7 @@ class DeterministicAugmenter(Generic[Batch]):
         if self._schedule.is_over(position):
             self._move(self._schedule.start_of(position.epoch + 1))
             return
+        # Such an epoch ends by a number that is known, and the position has not reached it.
         if self._source.stateless or self._source.num_steps is not None:
             return
         if os.getpid() != self._owner_pid:
@@ -1110,16 +1135,17 @@ class DeterministicAugmenter(Generic[Batch]):
 
     def _stop(self) -> None:
         """End the workers and forget what was prefetched."""
-        # Whatever is raised below, no later call uses an engine that is half closed.
+        # The engine is forgotten last: after an interrupt (Ctrl-C) while it ends, the next call
+        # closes it, or its finalizer does. Otherwise nobody would end its processes.
         engine = self._engine
+        if engine is not None:
+            engine.close()
         self._engine = None
         if self._finalizer is not None:
             self._finalizer.detach()
         if self._cached_replayer is not None:
             self._cached_replayer.close()
             self._cached_replayer = None
-        if engine is not None:
-            engine.close()
         self._reset_schedule()
 
     # --- what engines and ledgers are given ---

@@ -50,6 +50,7 @@ class SampleKey(int):
     def __new__(
         cls, index: int, epoch: int = 0, step: int = 0, index_in_batch: int = 0, size: int = 1
     ) -> SampleKey:
+        # An integer, because libraries use what samplers yield as indices.
         key = super().__new__(cls, index)
         key.epoch = epoch
         key.step = step
@@ -111,6 +112,7 @@ def keys_of_epoch(stream: KeyedStream) -> Iterator[list[SampleKey]]:
             "a state was loaded into this loader, and another loader made of it now begins at the "
             "epoch's start and skips by itself: load the state into one of them alone"
         )
+    # Asked once: reading the first batch makes another epoch the upcoming one.
     epoch = stream.epochs.upcoming()
     for step in range(stream.num_batches()):
         yield keys_of_batch(stream, epoch, step)

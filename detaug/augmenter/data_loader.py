@@ -187,6 +187,7 @@ class DataLoader(TorchDataLoader[Item]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
+        # A library's batch sampler around this class's: it chooses the batches and their order.
         if original is not None and wraps_batches(batch_sampler):
             self._set_attributes_of_rebuilt(original)
             return
@@ -244,6 +245,7 @@ class DataLoader(TorchDataLoader[Item]):
         attributes["_lazy"] = lazy
         attributes["collate_fn"] = Collate(settings.collate_fn, lazy)
         if order.kind == ITERABLE:
+            # By its class, as `len` looks it up.
             is_sized = hasattr(type(settings.dataset), "__len__")
             view_class = SizedIterableView if is_sized else IterableView
             attributes["dataset"] = view_class(settings.dataset, lazy)
@@ -254,6 +256,7 @@ class DataLoader(TorchDataLoader[Item]):
         attributes["batch_size"] = order.batch_size
         attributes["drop_last"] = order.drop_last
         attributes["batch_sampler"] = _batch_sampler(settings, sampler)
+        # Libraries call its `set_epoch`, and decide by its class whether to replace it.
         if order.distributed is not None:
             attributes["sampler"] = order.distributed
         elif order.kind == SAMPLER and not settings.shard and not settings.has_single_items:
@@ -346,7 +349,7 @@ class DataLoader(TorchDataLoader[Item]):
         self._lazy.load_state_dict(state)
 
     def replay(self, epoch: int, step: int) -> Item:
-        """Return a batch that is made again in this process, with the same bytes.
+        """Return a batch that this process makes for this call, with the same bytes.
 
         See `detaug.DeterministicAugmenter.replay`.
         """
@@ -361,6 +364,7 @@ class DataLoader(TorchDataLoader[Item]):
         self._lazy.close()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
+        # The copy has workers of its own, and continues where this loader stands.
         lazy = self._lazy
         state = lazy.state_dict() if lazy.is_made else None
         return _restored, (type(self), lazy.settings.arguments(), state)
@@ -472,6 +476,7 @@ def _merged(settings: Settings, other: Settings) -> Settings:
     """
     changes: dict[str, Any] = {}
     for name, default in _INHERITED.items():
+        # A library passes the arguments that it knows, and leaves detaug's own out.
         if getattr(settings, name) == default:
             changes[name] = getattr(other, name)
     order = settings.order

@@ -180,6 +180,7 @@ class LazyAugmenter:
             augmenter = self._replace_seed(augmenter, saved_seed, state)
         else:
             augmenter.load_state_dict(state)
+        # The seed is the state's from now on: a change of ranks must not draw another one.
         self._is_seed_drawn = False
         return augmenter
 
@@ -288,6 +289,7 @@ class LazyAugmenter:
             if self._augmenter is None:
                 self._check_reported_length()
                 return self._make(self._rank_for_keys())
+            # A rank that reads two steps in a row reads those of all ranks.
             if batch is None or not self.reader.reads_in_a_row(*batch):
                 return self._augmenter
             if self._augmenter.world_size > 1 and not self.settings.shares:

@@ -46,7 +46,7 @@ class Augmenter(BatchStream, Protocol):
 
 
 class KeyedReader:
-    """Reads batches by their keys.
+    """A reader of batches by their keys.
 
     Workers make the batches that are requested in the stream's order; others are replayed.
     """
@@ -95,6 +95,7 @@ class KeyedReader:
             raise IndexError(f"an epoch has steps 0 ... {num_batches - 1}, not {step}")
         if self._last is None and epoch == 0 and step >= stream.world_size:
             self._warn_if_epoch_is_guessed(step)
+        # To fill a last round, libraries read the epoch's first batches again.
         is_repeat = self._last is not None and self._last[0] == epoch and step <= self._last[1]
         is_last = step + stream.world_size >= num_batches
         self._has_read_all = is_repeat or is_last
@@ -103,6 +104,7 @@ class KeyedReader:
             self._epochs.has_begun(epoch)
         if stream.next_key == (epoch, step):
             return next(stream)
+        # Not for a repeat: the stream would be moved back, and its workers' batches be lost.
         if not is_repeat and stream.seek(epoch, step):
             return next(stream)
         # Another rank's batch, or an earlier one again, to fill the last round.

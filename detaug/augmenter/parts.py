@@ -84,6 +84,7 @@ def _is_collection(part: Part, is_default: bool) -> bool:
         has_only_texts = all(isinstance(entry, (str, bytes)) for entry in entries)
         return not (can_be_samples and has_only_texts)
     can_be_collection = all(_has_samples(entry, part.size) for entry in entries)
+    # A user's collate_fn may return either. If both readings fit, or neither, nobody can tell.
     if can_be_samples == can_be_collection:
         raise _unclear(part)
     return can_be_collection

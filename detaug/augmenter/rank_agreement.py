@@ -70,7 +70,7 @@ def _draw() -> int:
 
 
 class FirstBatches:
-    """Compares the first batches of the ranks, where each rank reads a loader of its own."""
+    """The comparison of the ranks' first batches, if each rank reads a loader of its own."""
 
     def __init__(self, name: str, rank: int, world_size: int) -> None:
         self._name = name
@@ -88,7 +88,7 @@ class FirstBatches:
         return cls(name, *group)
 
     def compare(self, batch: Any) -> None:
-        """Note the first batch, and warn if another rank has noted the same; one rank does.
+        """Store the first batch, and warn if another rank has stored the same; one rank warns.
 
         Args:
             batch: the one that this rank has got. Only the first counts.
@@ -101,7 +101,7 @@ class FirstBatches:
         if first is None:
             return
         # The batch itself is the key, and the store decides who was first to write it: no rank
-        # waits for another, and whichever is late finds the other's note.
+        # waits for another, and whichever is late finds the other's entry.
         key = f"detaug/first/{self._name}/{first}"
         store = _store()
         earlier_rank = int(store.compare_set(key, "", str(self._rank)))

@@ -30,7 +30,7 @@ _logged: set[tuple[tuple[int, ...], bool]] = set()
 
 
 class RankSeeds:
-    """Compares this rank's seed with rank 0's, if `torch.distributed` is initialised.
+    """The comparison of this rank's seed with rank 0's, if `torch.distributed` is initialised.
 
     Rank 0 writes its seed to the process group's store, under the augmenter's name. No rank waits:
     rank 0 may write later, or never. A rank that does not find the seed looks again at its next

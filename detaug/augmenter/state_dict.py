@@ -107,6 +107,7 @@ class State:
             name=state["name"],
             pipeline=state["pipeline"].split("\n"),
             loader_states=state.get("loader_states", ""),
+            # The text of no values has one empty line.
             values=tuple(filter(None, state.get("values", "").split("\n"))),
             skipped=non_negative_int("the state dict's 'skipped'", state.get("skipped", 0)),
             before=before,
@@ -153,9 +154,11 @@ class State:
         All ranks of a run are in the same round of steps, so that any rank's state will do.
         """
         before = self.before or 0
+        # The round's first step, and from there this rank's step.
         step = self.step - self.rank + rank
         if world_size == self.world_size:
             return Position(self.epoch, step, self.taken, before, self.skipped)
+        # With another number of ranks, rounds and counts begin at the state's round.
         taken_by_all = before + self.taken * self.world_size
         return Position(self.epoch, step, 0, taken_by_all, self.skipped)
 

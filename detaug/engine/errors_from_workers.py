@@ -209,7 +209,7 @@ def error_of(
     if record.index is not None:
         activity = f"fetching item {record.index} of the data set for"
     text += f"while {activity} {describe_batch(key, locator)} {where}\n"
-    text += _how_to_replay(key, locator)
+    text += _replay_advice(key, locator)
     if record.users_part:
         text += f"\n\n{record.users_part}"
     text += f"\n{record.summary}"
@@ -255,7 +255,7 @@ def worker_died(
         text += (
             " SIGKILL that nobody sent is usually the kernel's out-of-memory killer (see dmesg)."
         )
-    text += f"\n{_how_to_replay(key, locator)}"
+    text += f"\n{_replay_advice(key, locator)}"
     if _is_crash(exitcode):
         text += (
             " (compiled code crashes here: this ends the process; python -X faulthandler shows"
@@ -273,7 +273,7 @@ def _is_crash(exitcode: int | None) -> bool:
     return exitcode in [-getattr(signal, name) for name in _CRASHES]
 
 
-def _how_to_replay(key: BatchKey, locator: BatchLocator) -> str:
+def _replay_advice(key: BatchKey, locator: BatchLocator) -> str:
     """Return the last lines of a message: the batch's seed path, and the call that replays it."""
     return (
         f"seed path: {locator.branch.line(*key)}\n"

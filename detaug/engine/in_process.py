@@ -148,10 +148,10 @@ class InProcess:
     def _make_batch(self, key: BatchKey) -> tuple[Any, RecheckCandidate | None, LoaderState | None]:
         """Return the batch, the report for a check, and the loader's state after the batch."""
         state = self._context.states.latest(key)
-        number = self._num_batches + 1
+        nth_batch = self._num_batches + 1
         with self._replayer.producer() as producer:
             batch, candidate = make_to_check(
-                producer, key, state, number, self._context.worker_config
+                producer, key, state, nth_batch, self._context.worker_config
             )
             copy = own_copy(batch)
             return copy, candidate, producer.loader_state

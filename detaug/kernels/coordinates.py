@@ -90,10 +90,11 @@ class Sampling(NamedTuple):
 
 @inlined
 def row_of(number: Any, planes: Any, lines: Any) -> Any:
-    """Return plane and line of a row, in the order in which rows are worked on.
+    """Return the plane and the line of row `number`, in the order in which rows are computed.
 
-    That is line after line of a few planes, so that the lines of a turned source that these share
-    stay in the CPU's cache.
+    Rows are computed in bands of `BAND` planes: line 0 of each plane of the band, then line 1 of
+    each, and so on. In a rotated volume these rows read the same lines of the source, which are
+    then still in the CPU's cache.
     """
     begin = number // (BAND * lines) * BAND
     band = min(BAND, planes - begin)

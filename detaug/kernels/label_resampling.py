@@ -92,11 +92,10 @@ def _weight_of(
 def _settle_majorities(
     pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, count: Any, chosen: Any
 ) -> None:
-    """Settle, in float32, the voxels of a piece of which one label has most of the weight.
+    """Set, in float32, the labels of the voxels of a piece where one label has most of the weight.
 
-    That is more than half of it.
-
-    Looked for are the first neighbour's label, and the first other one.
+    "Most" is more than half. Only two labels are tried: that of the first neighbour, and the first
+    one that differs from it.
     """
     one = np.float32(1)
     for n in range(count):

@@ -161,7 +161,7 @@ def header_differences(a: Record, b: Record) -> list[HeaderDifference]:
 
 
 def _identity(header: Record) -> dict[str, Any]:
-    """Return the entries that decide about batches, except the pipeline, by names for messages."""
+    """Return the entries that batches depend on, by their names in messages; not the pipeline."""
     return {text: header.get(name) for name, text in IDENTITY.items() if name != "pipeline"}
 
 

@@ -59,9 +59,10 @@ def export(model: Path, into: Path | None) -> Path:
     for name in CHECKPOINTS:
         files += model.glob(f"fold_*/{name}")
     files.sort()
-    is_complete = all((model / name).is_file() for name in DESCRIPTIONS[:2])
+    # nnU-Net predicts without the last one.
+    has_descriptions = all((model / name).is_file() for name in DESCRIPTIONS[:2])
     trainer, *others = model.resolve().name.split("__")
-    if len(others) != 2 or not is_complete or not files:
+    if len(others) != 2 or not has_descriptions or not files:
         raise UnusableError(
             f"{str(model)!r} is no folder TRAINER__PLANS__CONFIGURATION with {DESCRIPTIONS[0]},"
             f" {DESCRIPTIONS[1]} and a fold with a checkpoint, as nnU-Net makes for a model"

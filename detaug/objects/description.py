@@ -103,6 +103,7 @@ def describe(value: Any, name: str) -> list[str]:
         name: the name that paths begin with.
     """
     lines = list(_Walk().lines(value, name, ()))
+    # All lines count, though not all are kept: state dicts stay small.
     rest = lines[_MOST_LINES:]
     if rest:
         lines[_MOST_LINES:] = [f"{name} (rest) = {len(rest)} lines, {_digest(rest)}"]
@@ -143,6 +144,7 @@ class _Walk:
             yield f"{path} = {_class_name(value)} that holds this"
             return
         self._values_left -= 1
+        # Values without parts are described even beyond the limits: they cost nothing.
         text = _text_or_short_list(value)
         if text is not None:
             yield f"{path} = {text}"
@@ -243,7 +245,8 @@ def _declared(value: Any) -> Iterator[Edge]:
 def _arguments_kept(value: Any) -> Iterator[Edge]:
     declared = set()
     # Not `getattr`, which would call properties.
-    kept = {**slots_of(value), **(attributes_of(value) or {})}
+    attributes = {**slots_of(value), **(attributes_of(value) or {})}
+    # Of base classes as well: a subclass may pass its arguments on as **kwargs.
     for owner in type(value).__mro__:
         constructor = vars(owner).get("__init__")
         if not isinstance(constructor, types.FunctionType):
@@ -252,9 +255,9 @@ def _arguments_kept(value: Any) -> Iterator[Edge]:
             if name in declared or name in _NOT_DECLARED:
                 continue
             for attribute in (name, f"_{name}", f"_{owner.__name__.lstrip('_')}__{name}"):
-                if attribute in kept:
+                if attribute in attributes:
                     declared.add(name)
-                    yield f".{name}", kept[attribute]
+                    yield f".{name}", attributes[attribute]
                     break
 
 
@@ -290,14 +293,14 @@ def _class_name(value: Any) -> str:
     return _full_name(type(value))
 
 
-def _full_name(thing: Any) -> str:
-    module = getattr(thing, "__module__", None) or "builtins"
+def _full_name(code: Any) -> str:
+    module = getattr(code, "__module__", None) or "builtins"
     if module.startswith(_MRI):
         # State dicts named these classes before they had a package of their own.
         module = module.replace(".mri.", ".")
     if module == "__mp_main__":
         module = "__main__"
-    return f"{module}.{thing.__qualname__}"
+    return f"{module}.{code.__qualname__}"
 
 
 def _text_or_short_list(value: Any, nested: int = 1) -> str | None:

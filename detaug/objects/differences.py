@@ -29,6 +29,7 @@ def differences(
         compared_by: returns the text or number by which a value is compared.
         absent: the value for a name that one of the two does not have.
     """
+    # The order of the mappings, not that of a set: messages name the first differences.
     for name in {**one, **other}:
         if name in ignore:
             continue
@@ -57,7 +58,7 @@ def values_by_name(lines: Iterable[str]) -> dict[str, str]:
 def first_different_event(
     one: Sequence[tuple[Any, ...]], other: Sequence[tuple[Any, ...]]
 ) -> tuple[Any, ...] | None:
-    """Return the first event of two runs that differs; None if there is none.
+    """Return the first event of two runs that differs; None if the runs are equal.
 
     Args:
         one: a run's events in order: tuples that end with a subject and the digest of its value.

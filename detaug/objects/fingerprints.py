@@ -184,6 +184,7 @@ class _Objects:
         try:
             parts = self._parts_of(value, where)
         except TypeError:
+            # Only of this object: the rest of the value is still compared.
             if self._strict:
                 raise
             return "not comparable"
@@ -261,6 +262,7 @@ class _Encoder:
             self._feed_object(value, where)
 
     def _feed_pairs(self, pairs: list[tuple[Any, Any]], where: str) -> None:
+        # In the order of the keys' encodings: a dict's own order does not count.
         self._count(len(pairs))
         encoded = []
         for key, item in pairs:
@@ -320,7 +322,7 @@ class _Encoder:
             self.feed(item, f"{where}.flat[{i}]")
 
     def _feed_bytes(self, array: np.ndarray[Any, Any], where: str) -> None:
-        """Write the bytes in C order, with zeros for padding bytes, and one NaN for all."""
+        """Write the bytes in C order, with zeros for padding bytes and one NaN for all NaNs."""
         flat = np.ascontiguousarray(np.asarray(array)).reshape(-1)
         if flat.dtype.names is not None:
             if _holds_long_doubles(flat.dtype):
@@ -340,7 +342,8 @@ class _Encoder:
             self._update(flat.view(np.uint8).data)
 
     def _feed_numbers(self, bits: np.ndarray[Any, Any], infinity: int, nan: int) -> None:
-        """Write the bytes of floating-point numbers, with one NaN's for all."""
+        """Write the bytes of floating-point numbers; those of every NaN are replaced by `nan`."""
+        # Compared as integers: without the sign, the bits of every NaN are above infinity's.
         magnitude = bits.dtype.type((1 << 8 * bits.itemsize - 1) - 1)
         step = _BYTES_AT_A_TIME // bits.itemsize
         for start in range(0, len(bits), step):
@@ -480,7 +483,7 @@ def _parts_of_long_doubles(array: np.ndarray[Any, Any]) -> list[np.ndarray[Any, 
 
 
 def _cleaned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a copy in zeros, so that padding bytes do not count, and with one NaN."""
+    """Return a copy with zeros for padding bytes, and with one NaN for all NaNs."""
     clean = np.zeros(array.shape, array.dtype)
     for name in array.dtype.names or ():
         clean[name] = _cleaned(array[name])

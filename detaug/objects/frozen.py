@@ -65,7 +65,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _is_reopenable(array: np.memmap[Any, Any]) -> bool:
-    """Return whether a memory map is a file's own one, and not a view, and only read."""
+    """Return whether an array is a memory map itself, and no view, that does not write its file."""
     is_whole_map = isinstance(array.base, mmap.mmap)
     return is_whole_map and array.mode in ("r", "c") and array.flags.forc
 
@@ -109,6 +109,7 @@ def dumped(
 
 def write_payload(frozen: Frozen, extra: Any) -> int:
     """Write a frozen pipeline and an object into a block, and return its descriptor."""
+    # The sizes come first in the block: `read_payload` cannot know otherwise where buffers begin.
     sizes = [buffer.nbytes for buffer in frozen.buffers]
     head = pickle.dumps((frozen.structure, sizes, extra), protocol=5)
     descriptor, _ = write_block([np.frombuffer(head, np.uint8), *frozen.buffers])
@@ -153,6 +154,7 @@ def why_not_picklable(value: Any, path: str, pickler: type[pickle.Pickler] = _Pi
         pickler: the class that pickles it.
     """
     error = _pickling_error(value, pickler)
+    # Deep enough to name the user's attribute; each level pickles all parts of the one above again.
     for _ in range(8):
         deeper = _first_unpicklable_part(value, pickler)
         if deeper is None:

@@ -47,6 +47,7 @@ def shared_generators(
     roots = [(home_of(value), value) for value in references]
 
     def is_opened(value: Any) -> bool:
+        # A generator's own bit generator is seeded with it.
         return not is_generator(type(value))
 
     generators = {}
@@ -63,6 +64,7 @@ def _reached_from(path: str, value: Any) -> Iterable[Edge]:
     if isinstance(value, types.FunctionType):
         return _of_code(value)
     if isinstance(value, types.ModuleType):
+        # Only those of its variables that code names (`_items_named`): a module holds far more.
         return ()
     if isinstance(value, _OPENED) or _is_in_reach(type(value).__module__):
         return _of_object(path, value)
@@ -120,7 +122,7 @@ def _of_code(function: types.FunctionType) -> Iterator[Edge]:
 def _items_named(
     name: str, names: frozenset[str], variables: dict[str, Any], module: str
 ) -> list[Edge]:
-    """Return a global that code names; of a module those of its variables that the code names."""
+    """Return the global of this name, by path; for a module, those of its variables in `names`."""
     item = variables[name]
     if not isinstance(item, types.ModuleType):
         return [(f"{variables.get('__name__', module)}.{name}", item)]

@@ -92,8 +92,10 @@ def reduce_tensor(tensor: torch.Tensor) -> Any:
         return NotImplemented
     _refuse_graph(tensor)
     plain = tensor.detach().resolve_conj().resolve_neg()
+    # The elements of a view with gaps, or of one that overlaps itself, are no single run of bytes.
     if not torch.ops.aten.is_non_overlapping_and_dense(plain):
         plain = plain.contiguous()
+    # In the order of memory, whatever the strides are: `tensor_on` restores them.
     contents = plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy()
     shape = tuple(plain.shape)
     strides = plain.stride()

@@ -111,6 +111,7 @@ def values_in(
             continue
         text = text_of(value, digest)
         if text is not None:
+            # `walk` asks `is_entered` after this value was yielded, so its parts are skipped.
             closed.add(id(value))
             yield str(path), path.value(text)
         elif isinstance(value, (dict, *_SEQUENCES)):
@@ -118,6 +119,7 @@ def values_in(
             if keys and isinstance(value, dict):
                 yield f"{path}.keys()", path.value(_text_of_keys(value, digest))
         elif objects:
+            # The class alone: the object's own values follow, each by its path.
             yield str(path), path.value(f"an object of type {type(value).__qualname__}")
 
 

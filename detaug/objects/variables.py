@@ -136,6 +136,7 @@ class _Search:
         if isinstance(value, functools.partial):
             value = value.func
         if not isinstance(value, (type, types.FunctionType)):
+            # Of functools' caches and Numba's dispatchers.
             value = getattr(value, "__wrapped__", None) or getattr(value, "py_func", None)
         if not isinstance(value, (type, types.FunctionType)):
             return
@@ -187,9 +188,11 @@ class _Search:
             self._add(part)
         name = function.__name__
         is_constructor = name in _CONSTRUCTORS
+        # "Class.method"; that of a function in a function is "outer.<locals>.inner".
         is_method = function.__qualname__.rpartition(".")[0].rpartition(".")[2].isidentifier()
         for code in _codes_in(function.__code__):
             if not is_constructor:
+                # A function that only calls itself is called by nobody.
                 self._names_in_code.update(set(code.co_names) - {name})
                 for read in _writes_in(code).of_globals:
                     path = self._followed(read, function).path
@@ -198,7 +201,7 @@ class _Search:
                 self._follow(read, function)
 
     def _follow(self, read: _Read, function: types.FunctionType) -> None:
-        """Add the variable that a function reads, or the code."""
+        """Add the variable that a read leads to; if that is code, look at it instead."""
         path, value = self._followed(read, function)
         if not path:
             return
@@ -270,6 +273,7 @@ def _items_of(value: Any) -> Mapping[Any, Any]:
 
 
 def _attributes_of(value: Any) -> Mapping[Any, Any]:
+    # Attributes of classes are read from the class that owns them (`_owner_of`).
     if isinstance(value, type):
         return {}
     attributes = attributes_of(value)
@@ -362,9 +366,11 @@ def _loads_in(instructions: list[dis.Instruction]) -> Iterator[tuple[_Read, int]
             steps, end = _steps_in(instructions, index + 1)
             yield _Read(argument, False, 0, steps), end
         elif name == "IMPORT_NAME":
+            # Two instructions before it load the level of a relative import and the names.
             level = instructions[index - 2].argval
             imported.update(_imported_by(argument, level, instructions[index + 1 :]))
         elif name.startswith("LOAD_FAST"):
+            # Of a pair of loads in one instruction (Python 3.13), attributes are taken of the last.
             variable = argument if isinstance(argument, str) else argument[-1]
             if variable in imported:
                 read = imported[variable]
@@ -415,6 +421,7 @@ def _imported_by(module: str, level: int, rest: list[dis.Instruction]) -> Iterat
             steps = ((".", instruction.argval),)
         elif instruction.opname.startswith("STORE_FAST"):
             argument = instruction.argval
+            # STORE_FAST_LOAD_FAST and its like (Python 3.13) have the stored variable first.
             variable = argument if isinstance(argument, str) else argument[0]
             if not steps and "." in module and variable == module.partition(".")[0]:
                 # `import a.b` binds a.

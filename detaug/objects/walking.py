@@ -166,6 +166,7 @@ def _parts_of_object(value: Any) -> Iterator[Edge]:
     if not isinstance(attributes, dict):
         attributes = {}
     for holder in (attributes, slots_of(value)):
+        # A list: another thread may set an attribute meanwhile.
         for name, item in list(holder.items()):
             named.add(id(item))
             yield f".{name}", item

@@ -35,7 +35,7 @@ _NO_STAGES = (
 _STAGE_METHODS = ("__call__", "generate_train_batch", "__getitem__", "__next__")
 _OF_PROCESS = " about the process"
 _INTEGERS = (torch.int16, torch.int32, torch.int64)
-#: Changes from stream to stream, and means nothing.
+#: Set by detaug, another value for each stream: a difference in it means nothing.
 _SET_BY_DETAUG = ("data_loader.thread_id",)
 
 
@@ -60,7 +60,7 @@ class BatchReport:
 
 @dataclass(frozen=True)
 class TraceResponse:
-    """How a batch came to be.
+    """The trace of a batch: the result of each stage, and the state that it was made from.
 
     Attributes:
         stages: (class, fingerprint of its result) of each transform, in order.
@@ -239,6 +239,7 @@ def state_of(objects: Mapping[str, Any], references: list[Any]) -> dict[str, str
     state: dict[str, str] = {}
     room = _MOST_CHARACTERS
     roots = [*objects.items(), *variables_of(references)]
+    # Breadth first (`walk`), so that what is left out lies deepest.
     for path, value in values_in(roots, is_the_pipelines):
         state[path] = value.text
         room -= len(path) + len(value.text)
@@ -247,7 +248,7 @@ def state_of(objects: Mapping[str, Any], references: list[Any]) -> dict[str, str
     return state
 
 
-def what_diverged(live: TraceResponse, fresh: TraceResponse) -> tuple[str, list[Change]]:
+def first_divergence(live: TraceResponse, fresh: TraceResponse) -> tuple[str, list[Change]]:
     """Return the first transform whose result differs between two makings, and the changed values.
 
     Args:
@@ -255,6 +256,7 @@ def what_diverged(live: TraceResponse, fresh: TraceResponse) -> tuple[str, list[
         fresh: the making by a pristine copy.
     """
     stage = ""
+    # Only the first difference: after it the two may go through different stages.
     for output, other_output in zip(live.stages, fresh.stages, strict=False):
         if output != other_output:
             stage = " or ".join(dict.fromkeys((output[0], other_output[0])))

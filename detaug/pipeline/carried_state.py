@@ -93,7 +93,7 @@ class CarriedState:
         self.is_done = False
 
     def add(self, loader: LoaderCopy, used: SnapshotCopy, remake: Remake, seconds: float) -> None:
-        """Look at a batch that was just made.
+        """Take in a batch that was just made, and remake it if that is due.
 
         Args:
             loader: the copy of the loader that gave it.
@@ -110,9 +110,9 @@ class CarriedState:
             return
         if not self._is_affordable():
             return
-        began = time.perf_counter()
+        start = time.perf_counter()
         self._compare(_Makings(self._transforms, pristine, self._left_behind, loader, remake))
-        self._last_seconds = time.perf_counter() - began
+        self._last_seconds = time.perf_counter() - start
         self._spent_seconds += self._last_seconds
 
     def _is_affordable(self) -> bool:
@@ -134,6 +134,7 @@ class CarriedState:
             if not differing_names(expected, repeated, self._ignore):
                 self._report(makings, expected)
             return
+        # Equal states lead to equal batches from now on: there is nothing more to find.
         if self._num_batches == _MOST_BATCHES or _texts(pristine) == _texts(carried):
             self.is_done = True
             return
@@ -192,11 +193,12 @@ class _Makings:
         try:
             return self._remake(copy)
         except Exception as error:
+            # As a fingerprint: with the other transforms the batch may be made, or not either.
             return {"": f"{type(error).__name__}: {error}"}
 
 
 class _Search:
-    """The search for the attributes that decide: some of those left behind on a pristine copy.
+    """The search for the attributes that decide, by setting some of them on a pristine copy.
 
     Args:
         makings: the batch made with copies.
@@ -268,9 +270,10 @@ class _Search:
         return self._deciding_among(changed)
 
     def _deciding_among(self, attributes: list[Attribute]) -> list[Attribute]:
-        """Return those of some attributes, which together make another batch, that decide."""
+        """Return the attributes that decide, among some that together make another batch."""
         if len(attributes) == 1 or self._room <= 0:
             return attributes
+        # By halves: each making costs a batch, and mostly a few of many attributes decide.
         middle = len(attributes) // 2
         deciding = []
         for part in (attributes[:middle], attributes[middle:]):
@@ -291,6 +294,7 @@ class _Search:
             # An attribute that cannot be set stays as it is in the pristine copy.
             with suppress(AttributeError, TypeError, ValueError):
                 _give(owners[owner], label, others[owner])
+        # What was set may have brought generators along, which are to be seeded like the others.
         for name, root in copy.value.items():
             copy.find_generators_again(name, root)
         fingerprints = self._makings.fingerprints(copy)

@@ -51,7 +51,7 @@ def _large_objects(transforms: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _size_of(value: Any) -> int:
-    """Return an object's size in bytes, without a container's items: a long one is large itself."""
+    """Return the bytes of an object alone. A long container is large even without its items."""
     if isinstance(value, (np.ndarray, torch.Tensor)):
         return value.itemsize * math.prod(value.shape)
     if type(value).__module__ != "builtins":

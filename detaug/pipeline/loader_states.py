@@ -92,10 +92,10 @@ def leads(
         to: the (epoch, turn) of the batch.
     """
     epoch, turn = at
-    wanted_epoch, wanted_turn = to
-    if epoch == wanted_epoch:
-        return turn <= wanted_turn
-    if epoch > wanted_epoch or not source.continues_epochs:
+    target_epoch, target_turn = to
+    if epoch == target_epoch:
+        return turn <= target_turn
+    if epoch > target_epoch or not source.continues_epochs:
         return False
     # Beyond its epoch's turns a copy has given batches that belong to the next epoch as well.
     turns = source.turns_per_epoch(stream, num_streams)
@@ -125,6 +125,7 @@ class LoaderStates:
             state: the state.
             due: the reader's next batch.
         """
+        # A set: a batch that is remade (its worker died) brings its state again.
         states = sorted({*self._taken.get(state.stream, ()), state})
         before = [known for known in states if known.last_step(self._num_streams) < due]
         after = states[len(before) :]
@@ -161,6 +162,7 @@ class LoaderStates:
             next_key = BatchKey(due.epoch, max(turn, 0) * self._num_streams + stream)
             usable = []
             for state in self._all_of(next_key):
+                # Workers are ahead of the reader: a later state would skip batches.
                 is_before = state.last_step(self._num_streams) < due
                 if is_before and self._leads_to(state, next_key):
                     usable.append(state)

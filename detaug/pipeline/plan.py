@@ -59,6 +59,7 @@ class StepPlan:
     def share_of(self, batches: int) -> int:
         """Return how many batches this rank takes if the first of them is rank 0's."""
         if self.tail == "pad":
+            # Rounded up: the incomplete round counts for every rank.
             return -(-batches // self.world_size)
         return batches // self.world_size
 
@@ -103,10 +104,12 @@ class StreamEnds:
         turns = self.epochs.setdefault(key.epoch, {})
         stream = self._plan.stream_of(key.step)
         turn = self._plan.turn_of(key.step)
+        # Workers may find the end at several turns, in any order; the first one is the end.
         turns[stream] = min(turn, turns.get(stream, turn))
 
     def forget_before(self, epoch: int) -> None:
         """Forget the earlier epochs: their steps are not wanted any more."""
+        # Replaced whole: an interrupt leaves the old dict or the new one.
         self.epochs = {kept: turns for kept, turns in self.epochs.items() if kept >= epoch}
 
     def epochs_end(self, epoch: int) -> int | None:

@@ -80,6 +80,7 @@ class StreamCursor:
         self._seed(child, seeds_loader=True)
         begin = partial(source.begin, batch.stream, branch.num_streams, self.epoch, child)
         self.loader.settings = ProcessSettings.changed_by(begin)
+        # After the seeds: `set_epoch` may draw an order.
         if hasattr(source.loader, "set_epoch"):
             source.loader.set_epoch(self.epoch)
         if state is not None:
@@ -110,6 +111,7 @@ class StreamCursor:
         Raises:
             NotPlain: it is not plain JSON, or too large.
         """
+        # `state_dict` is the user's code, and may draw.
         with preserved_global_rngs():
             text = text_of(self.source.loader.state_dict())
         return LoaderState(self._stream, self.epoch, self.turn, self.in_mid_pass, text)

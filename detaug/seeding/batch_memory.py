@@ -1,7 +1,7 @@
-"""Memory for a batch's large arrays, which lies where the batch will travel.
+"""Memory for a batch's large arrays: the block in which the batch will be sent.
 
-A worker says who has such memory (`allocate_with`); in every other process, and for small arrays,
-it is NumPy's.
+A worker sets the allocator of such memory (`allocate_with`). In every other process, and for small
+arrays, it is NumPy's memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-#: Arrays below this size (bytes) are not worth a slot: a batch of them travels in a message.
+#: Bytes. Smaller arrays are NumPy's, and copied when the batch is sent: that costs next to nothing.
 SMALLEST = 16_384
 
 
@@ -63,6 +63,8 @@ def empty(
     kind: np.dtype[Any] = np.dtype(dtype)
     size = math.prod(sides) * kind.itemsize
     allocate = _allocator.allocate
+    # NumPy raises its own errors for shapes and dtypes that it refuses. An array of objects holds
+    # references, which mean nothing in another process.
     if allocate is None or size < SMALLEST or min(sides) < 0 or kind.hasobject:
         return np.empty(sides, kind)
     memory = allocate(size)

@@ -68,6 +68,7 @@ class Current:
         It is one object for the whole batch, so that draws follow each other.
         """
         if self._generator is None:
+            # On first use: many pipelines draw from the global generators alone.
             self._generator = make_generator(self.sequence())
         return self._generator
 
@@ -105,7 +106,7 @@ class Current:
 
 
 class _Making(threading.local):
-    """The batch of each thread."""
+    """The batch that each thread is making: other threads of the program are making none."""
 
     batch: Current | None = None
 
@@ -139,6 +140,7 @@ def is_making() -> bool:
 @contextmanager
 def making(batch: Current | None) -> Iterator[None]:
     """Let `current()` return `batch` within the block; None: no batch is being made."""
+    # Blocks are nested: a sample's lies inside its batch's.
     outer = _making.batch
     _making.batch = batch
     try:

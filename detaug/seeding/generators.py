@@ -72,6 +72,7 @@ def _mersenne_words(words: bytes) -> np.ndarray[Any, np.dtype[np.uint32]]:
 
     Of the first word a single bit is used; it is set, so that the state is never all zero.
     """
+    # A copy: what `frombuffer` returns cannot be written to.
     state = np.frombuffer(words, np.uint32, MT19937_WORDS).copy()
     state[0] = 0x80000000
     return state
@@ -309,6 +310,8 @@ def preserved_libraries() -> Iterator[None]:
     OpenCV's state cannot be read: its generator continues from a number that is drawn from it
     before. The normal number that Numba keeps for the next call is lost.
     """
+    # Each callback is registered as soon as its state was read: if a later library raises, those
+    # before it are restored.
     with ExitStack() as stack:
         numba = _numba()
         for address in _numba_states(numba):
@@ -319,6 +322,7 @@ def preserved_libraries() -> Iterator[None]:
         opencv = _opencv()
         if opencv is not None:
             drawn = np.zeros(1, np.int32)
+            # In place of the state, which OpenCV does not return.
             opencv.randu(drawn, -(2**31), 2**31 - 1)
             stack.callback(opencv.setRNGSeed, int(drawn[0]))
         yield

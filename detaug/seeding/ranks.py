@@ -40,7 +40,7 @@ def launcher() -> tuple[str, str]:
 
 
 class RankUnknown(RuntimeError, ValueError):
-    """This process's rank, or a value from rank 0, is needed, and no process group can tell it."""
+    """An error: the rank, or a value of rank 0, is needed, and there is no process group to ask."""
 
 
 def process_group() -> tuple[int, int] | None:
@@ -127,6 +127,7 @@ def check_all_are_known(world_size: int) -> None:
         # Variables that are no numbers are not a launcher's.
         return
     if processes is None:
+        # Ranks are numbered from 0, so there are at least as many as this one's number and one.
         least = max(rank or 0, local_rank or 0) + 1
         count = f"at least {least}"
     else:

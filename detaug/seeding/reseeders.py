@@ -85,6 +85,7 @@ def _look_up(kind: type) -> Reseeder | None:
     for name in names:
         if name in _registered:
             return _registered[name]
+    # Class by class, so that the nearest one decides, whichever table it is in.
     for base, name in zip(kind.__mro__, names, strict=True):
         if base in _OWN:
             return _OWN[base]

@@ -104,6 +104,7 @@ class SeedTree:
             TypeError, ValueError: a number is not an integer or out of range, or the level above it
                 is missing.
         """
+        # A key without gaps: SeedSequence could not tell (epoch, sample) from (epoch, stream).
         if epoch is None and (step, sample) != (None, None):
             raise ValueError("step and sample lie below an epoch: pass epoch too")
         if sample is not None and step is None:
@@ -146,6 +147,7 @@ class SeedTree:
         width = positive_int("bits", bits)
         if width > 64:
             raise ValueError(f"bits must be within 1 ... 64, got {width}")
+        # The upper bits, so that a wider integer begins with a narrower one.
         return int(self.sequence().generate_state(1, np.uint64)[0]) >> (64 - width)
 
     def __repr__(self) -> str:
@@ -172,6 +174,8 @@ def of_part(sequence: np.random.SeedSequence, part: bytes) -> np.random.SeedSequ
 @lru_cache(maxsize=4096)
 def _branch_of_part(entropy: tuple[int, ...], part: bytes) -> tuple[int, ...]:
     """Return the four words of a part's branch, hashed as all branches of a seed tree are."""
+    # `person` separates these hashes from those of `entropy_words`: no seed and name give the same
+    # words by the same bytes.
     data = struct.pack("<4I", *entropy) + part
     digest = hashlib.blake2b(data, digest_size=16, person=b"detaug-part").digest()
     return struct.unpack("<4I", digest)
@@ -185,6 +189,7 @@ def entropy_words(seed: Seed, path: tuple[str, ...] = ()) -> tuple[int, int, int
         parts += [_integer(number) for number in seed]
     else:
         parts += [b"i", _integer(seed)]
+    # Counts before everything of variable length: no two inputs have one encoding.
     parts.append(_u32(len(path)))
     for name in path:
         parts.append(_counted(name.encode("utf-8")))
@@ -260,6 +265,7 @@ def text_of_seed(seed: Seed) -> str:
 def checked_seed(seed: int | Sequence[int]) -> Seed:
     """Return the seed as an int or a list of ints; raise errors as `SeedTree`."""
     if isinstance(seed, np.ndarray) and seed.ndim == 1:
+        # Its elements are checked one by one below: an array of floats is refused.
         seed = list(seed)
     if isinstance(seed, (list, tuple)):
         if not seed:
@@ -290,6 +296,7 @@ def positive_int(name: str, value: Any) -> int:
 
 
 def _as_int(name: str, value: Any, allowed: str) -> int:
+    # An integer, to Python; here it is most likely an argument in the wrong position.
     if isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name} must be {allowed}, got {value!r}")
     try:

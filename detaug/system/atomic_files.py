@@ -55,7 +55,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
                 os.fchmod(descriptor, mode)
             os.fsync(descriptor)
             if fcntl is None:
-                file.close()  # Windows renames no file that is open
+                # Windows renames no file that is open.
+                file.close()
             # While it is open, and so locked: nobody removes it before it has its name.
             os.replace(partial, target)
     finally:
@@ -65,7 +66,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 def remove_unfinished(folder: Path) -> None:
     """Remove what writers that were killed have left of `whole_file` in a folder."""
     if fcntl is None:
-        return  # nothing tells remains from a file that is being written
+        # Without locks nothing distinguishes remains from a file that is being written.
+        return
     for partial in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
         # Somebody else's, gone by now, or on a file system without locks: it stays.
         with suppress(OSError):
@@ -73,7 +75,7 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def _mode_of(target: Path) -> int | None:
-    """Return the mode of a file that is to be replaced, None where there is none."""
+    """Return the mode of the file that is to be replaced; None if there is no file."""
     try:
         status = target.stat()
     except FileNotFoundError:
@@ -93,12 +95,14 @@ def _new_partial(folder: Path) -> tuple[Path, int]:
             return partial, descriptor
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # `remove_unfinished` takes it for remains just now
+        except BlockingIOError:
+            # `remove_unfinished` holds the lock, and is about to remove the file.
             os.close(descriptor)
             continue
-        except OSError:  # a file system without locks
+        except OSError:
+            # A file system without locks.
             pass
-        # It was removed where `remove_unfinished` came before the lock.
+        # A file without a name was removed by `remove_unfinished` before it was locked here.
         if os.fstat(descriptor).st_nlink:
             return partial, descriptor
         os.close(descriptor)
@@ -109,6 +113,8 @@ def _remove_if_unlocked(partial: Path) -> None:
     descriptor = os.open(partial, os.O_RDWR | os.O_NONBLOCK | _OPEN_FLAGS)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Its writer may have renamed it between the two lines above: then the name is free, or
+        # another writer's.
         if os.path.samestat(os.fstat(descriptor), os.lstat(partial)):
             partial.unlink()
     finally:

@@ -69,6 +69,8 @@ class Channel:
         Raises:
             ChannelClosed: the other end is closed.
         """
+        # Pickled whole before the first byte is sent: an object that cannot be pickled leaves no
+        # beginning of a message behind.
         contents = pickle.dumps(message, protocol=5)
         data = _HEAD.pack(len(contents), descriptor is not None) + contents
         num_sent = 0
@@ -110,8 +112,10 @@ class Channel:
             except BlockingIOError:
                 break
             except OSError:
+                # The other process was killed (ECONNRESET), which is an end like any other.
                 data = b""
             if not data:
+                # What arrived before the end is returned first; the next call raises.
                 if messages:
                     break
                 raise ChannelClosed

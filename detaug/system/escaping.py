@@ -31,7 +31,7 @@ def printable_lines(text: str) -> str:
 
 
 def short(value: Any) -> str:
-    """Return a value on one line, as `printable` has it; of a long one its beginning."""
+    """Return a value's text on one line, made printable; of a long text only the beginning."""
     text = printable(" ".join(str(value)[: 10 * _MOST_CHARACTERS].split()))
     if len(text) <= _MOST_CHARACTERS:
         return text

@@ -61,9 +61,10 @@ def _find_holders(functions: Iterable[Any]) -> list[_Holder]:
 
 
 class Substitution:
-    """Replaces functions repeatedly: it searches the modules once, and again after imports.
+    """A replacement of functions that can be applied again and again.
 
-    It does not find copies outside modules (default arguments, closures).
+    Modules are searched once, and again after imports. Copies outside modules (default arguments,
+    closures) are not found.
 
     Args:
         substitutes: each function, and its replacement.
@@ -81,6 +82,7 @@ class Substitution:
 
         At the end, modules that were imported meanwhile are restored too.
         """
+        # The search takes milliseconds, and a block may be as short as a batch.
         if len(sys.modules) != self._num_modules:
             self._holders = _find_holders(self._substitutes)
             self._num_modules = len(sys.modules)
@@ -94,6 +96,7 @@ class Substitution:
                 # Unless somebody else has replaced the substitute.
                 if names.get(name) is self._substitutes[original]:
                     names[name] = original
+            # A module that was imported inside took the substitute over by its name.
             if len(sys.modules) != self._num_modules:
                 for names, name, substitute in _find_holders(self._originals):
                     names[name] = self._originals[substitute]

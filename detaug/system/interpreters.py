@@ -66,7 +66,7 @@ class InterpreterOptions:
         Args:
             code: Python source.
             descriptors: file descriptors that it inherits.
-            quiet: its output is thrown away.
+            quiet: its output is discarded.
         """
         folder = self.folder
         if folder is not None and not os.path.isdir(folder):

@@ -1,12 +1,9 @@
 """Exceptions that interrupt the making of a batch, and are no error of the loader or the transform.
 
-Those are Ctrl-C, and in the user's own process whatever a signal handler of the program raises,
-such as a time limit by SIGALRM. A handler that the loader has set while it makes a batch is its
-own.
-
-That is Ctrl-C, and in the user's own process whatever a signal handler of the program raises, such
-as a time limit by SIGALRM. A handler that the loader has set while it makes a batch is its own, and
-so is a timer: a loader that limits its own time by the program's handler has made an error.
+They are Ctrl-C and, in the user's own process, whatever a signal handler of the program raises,
+such as a time limit by SIGALRM. A handler that the loader sets while it makes a batch is the
+loader's own, and so is a timer: a loader that limits its own time by the program's handler has
+raised an error.
 """
 
 from __future__ import annotations
@@ -37,19 +34,19 @@ _NAMES = (
 _SIGNALS = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
 _ALWAYS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
-#: The timer whose end a signal tells.
+#: The timer that ends with a signal.
 _TIMERS = {"SIGALRM": "ITIMER_REAL", "SIGVTALRM": "ITIMER_VIRTUAL", "SIGPROF": "ITIMER_PROF"}
 #: How much earlier (seconds) than was computed a timer may end.
 _SLACK = 0.01
 
-#: The code of the program's handlers, and by signal from when on (`time.monotonic`) it may be the
-#: program's own doing that they are called.
+#: The code of each handler of the program: by signal, the earliest time (`time.monotonic`) at which
+#: the program itself can cause the call. An earlier call comes from a timer of the loader's.
 _codes: dict[CodeType, dict[int, float]] = {}
 
 
 @contextmanager
 def program_handlers_recorded() -> Iterator[None]:
-    """Take signal handlers that are set now for the program's, inside the block.
+    """Treat the signal handlers that are set now as the program's, inside the block.
 
     It is entered by one thread of the process at a time.
     """
@@ -82,6 +79,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _came_from_a_handler(error: BaseException, now: float) -> bool:
+    # The handler's frame is in the traceback of what it raised, below the interrupted line.
     for frame, _ in traceback.walk_tb(error.__traceback__):
         moments = _codes.get(frame.f_code)
         if moments is not None and moments.get(_signal_in(frame), -math.inf) <= now:
@@ -91,6 +89,7 @@ def _came_from_a_handler(error: BaseException, now: float) -> bool:
 
 def _signal_in(frame: FrameType) -> Any:
     """Return the signal that a handler was called for, its first argument; None: unknown."""
+    # The arguments come first in `f_locals`, whatever their names are: (signal, frame) or *args.
     for value in frame.f_locals.values():
         first = value[0] if isinstance(value, tuple) and value else value
         if isinstance(first, int) and first in _SIGNALS:
@@ -121,7 +120,8 @@ def _first_moment(number: signal.Signals) -> float:
     if left == 0:
         return math.inf
     if number.name != "SIGALRM":
-        return -math.inf  # these count the time for which the process runs
+        # The others count the time for which the process runs, which no clock here shows.
+        return -math.inf
     return time.monotonic() + left - _SLACK
 
 

@@ -43,7 +43,7 @@ def explained(error: OSError, action: str) -> LimitReached:
 
 
 def advice_for(error: BaseException) -> str:
-    """Return the limit behind `error`, and advice; "" if there is none, or the error has it."""
+    """Return the limit that caused an error, and advice; "" if none did, or the error says so."""
     if isinstance(error, MemoryError):
         return _memory()
     number = _system_error(error)
@@ -66,13 +66,13 @@ def advice_for(error: BaseException) -> str:
 
 
 def _system_error(error: BaseException) -> int | None:
-    """Return the number of the system's error that a limit may be behind."""
+    """Return the number of the system's error that a limit may have caused; None: none may have."""
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
         return errno.EAGAIN
     if not isinstance(error, OSError) or isinstance(error, LimitReached):
         return None
     if error.filename is not None and error.errno == errno.ENOSPC:
-        # A disk is full.
+        # A disk is full. Shared memory, which has no file name, is the other case.
         return None
     return error.errno
 
@@ -114,9 +114,9 @@ def private_memory() -> int:
 
 
 def usable_cores() -> int:
-    """Return the number of whole cores, at least one.
+    """Return the number of whole cores that this process may use, at least one.
 
-    They are those that this process is bound to, as far as its control group grants them.
+    Its affinity and its control group's quota of CPU time limit them.
     """
     if hasattr(os, "sched_getaffinity"):
         num_cores = len(os.sched_getaffinity(0))

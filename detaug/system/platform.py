@@ -1,4 +1,4 @@
-"""What the operating system has. Windows can neither fork nor pass descriptors between processes.
+"""The operating system's abilities. Windows can neither fork nor pass descriptors to processes.
 
 Without these, batches are made in the calling process alone: no module may need them to be
 imported.
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-#: Whether there can be worker processes.
+#: True if there can be worker processes.
 HAS_WORKERS = hasattr(os, "fork") and hasattr(socket, "AF_UNIX") and hasattr(socket, "send_fds")
 
 

@@ -1,9 +1,9 @@
 """Settings of the program that can change the bytes of a batch, and that a new interpreter lacks.
 
-They are taken down where the engine starts and travel to every worker, so that fork, spawn,
-forkserver and the calling process itself make the same bytes, whatever the program sets later. The
-hash seed travels in the environment (`detaug.system.interpreters`), the number of threads is one
-everywhere (`detaug.system.threads`).
+They are read when the engine starts and sent to every worker, so that fork, spawn, forkserver and
+the calling process itself make the same bytes, whatever the program sets later. The hash seed is
+sent in the environment (`detaug.system.interpreters`); the number of threads is one everywhere
+(`detaug.system.threads`).
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 }
 
 
-#: How messages call the settings that a batch may leave changed. (A library that a batch imports
-#: may set the others for good: they are put back without a word, or change no byte.)
+#: Names, for messages, of the settings that a batch may leave changed. (A library that a batch
+#: imports may set the others for good: they are put back silently, or change no byte.)
 _NAMES = {
     "dtype": "torch's default dtype",
     "device": "torch's default device",
@@ -147,9 +147,9 @@ class ProcessSettings:
         return ProcessSettings({name: read() for name, (read, _) in _SETTINGS.items()})
 
     def keep(self) -> None:
-        """Apply the settings for good, in a worker, before its first batch."""
+        """Apply the settings permanently, in a worker, before its first batch."""
         keep_one_thread()
-        # The pipeline does not run under the user's ``with torch.autocast``.
+        # A fork inherits the user's ``with torch.autocast``; other interpreters would not have it.
         torch.set_autocast_enabled("cpu", False)
         self._apply()
 
@@ -164,7 +164,7 @@ class ProcessSettings:
             torch.set_flush_denormal(self.values["denormals"])
 
     def put_back(self, log: Callable[[str], None]) -> None:
-        """Set again what a batch has left changed, and tell of it."""
+        """Restore the settings that a batch has left changed, and log them."""
         for name, text in _NAMES.items():
             read, write = _SETTINGS[name]
             value = read()
@@ -205,7 +205,7 @@ class ProcessSettings:
         """Have a worker's settings inside the block, and the user's own afterwards.
 
         Args:
-            log: Told of what is left changed inside.
+            log: Logs a message about each setting that is left changed inside.
         """
         before = ProcessSettings.here()
         with one_thread(), torch.autocast("cpu", enabled=False):
@@ -217,9 +217,10 @@ class ProcessSettings:
                 before._apply()
 
     def _apply(self) -> None:
-        """Change what is otherwise now."""
+        """Set the settings whose present values differ."""
         for name, value in self.values.items():
             read, write = _SETTINGS[name]
+            # Some setters load a module, or take longer than a small batch.
             if read() != value:
                 write(value)
 

@@ -29,7 +29,7 @@ _MOST_GENERATIONS = 10
 #: Seconds that orphans are waited for. One that waits in the kernel ends later by itself.
 _PATIENCE = 0.5
 
-#: Streams that were replaced, by id. They are kept for good: closing one would wait for its lock.
+#: Streams that were replaced, by id. They are kept for ever: closing one would wait for its lock.
 _replaced: dict[int, Any] = {}
 
 #: Signals for the training process. Schedulers send them to whole process groups; a worker leaves

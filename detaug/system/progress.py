@@ -81,13 +81,14 @@ def progress(title: str, total: int | None = None) -> Iterator[Progress]:
         title: begins every plain line; a command's name.
         total: the amount of work; None: not known yet.
     """
+    # A module's variable: a command within another one, called in any way, has to find the bar.
     global _bar
     console = Console(stderr=True)
-    began = time.monotonic()
+    start = time.monotonic()
 
     def say_action(action: str, done: int, total: int) -> None:
         so_far = f"{done}/{total}, " if total else ""
-        say(f"{title}: {so_far}{time.monotonic() - began:.0f} s: {action}")
+        say(f"{title}: {so_far}{time.monotonic() - start:.0f} s: {action}")
 
     if _bar is not None:
         yield Progress(total)
@@ -95,7 +96,7 @@ def progress(title: str, total: int | None = None) -> Iterator[Progress]:
     if not console.is_terminal:
         yield Progress(total, say_action)
         return
-    # It alone gives way where the terminal is narrow: numbers stay whole.
+    # This column alone becomes shorter on a narrow terminal: numbers stay whole.
     flexible = Column(ratio=1, no_wrap=True)
     columns = (
         BarColumn(bar_width=12),

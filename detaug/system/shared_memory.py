@@ -89,6 +89,7 @@ def _reserve(descriptor: int, size: int) -> None:
     try:
         os.posix_fallocate(descriptor, 0, size)
     except OSError as error:
+        # These say that the file system cannot do it, not that there is no room.
         if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
             raise
 
@@ -129,6 +130,7 @@ class MappedBlock:
         )
         if address == _MAP_FAILED:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        # 0 until here: `__del__` of an object whose constructor raised unmaps nothing.
         self.address = address
         if not inherited and hasattr(mmap, "MADV_DONTFORK"):
             # Before the call: another thread may fork meanwhile, and its child then unmaps nothing,
@@ -214,7 +216,7 @@ def write_block(parts: Sequence[Bytes]) -> tuple[int, tuple[int, ...]]:
 
 
 def aligned(offset: int) -> int:
-    """Return the first aligned offset from there on."""
+    """Return the first multiple of `ALIGNMENT` that is not below an offset."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 

@@ -27,7 +27,7 @@ _num_modules = -1
 
 
 def keep_one_thread() -> None:
-    """Set every library to one thread, in a worker and for good."""
+    """Set every library to one thread, in a worker, permanently."""
     global _num_modules
     os.environ.update(_variables())
     _num_modules = len(sys.modules)
@@ -67,6 +67,7 @@ def one_thread() -> Iterator[None]:
     A library that is loaded inside keeps one thread. Numba's threads, which start with the first
     kernel that needs them, are limited from the next block on.
     """
+    # Callbacks run in reverse order, also if one of the libraries raises.
     with contextlib.ExitStack() as stack:
         for name, value in _variables().items():
             stack.callback(_set_variable, name, os.environ.get(name))

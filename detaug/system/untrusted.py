@@ -29,7 +29,8 @@ def open_regular(path: Path) -> BinaryIO:
     Raises:
         OSError: it is anything else, such as a device without an end.
     """
-    # A pipe without a writer would keep the call waiting.
+    # O_NONBLOCK: to open a pipe without a writer would wait for one. Opened before it is looked at:
+    # another file could take the name between the two.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -45,7 +46,10 @@ def lines_of(path: Path) -> Iterator[bytes]:
         OSError: the file cannot be read, or is no regular one.
     """
     with open_regular(path) as file:
-        while line := file.readline(_MOST_BYTES + 1):
+        while True:
+            line = file.readline(_MOST_BYTES + 1)
+            if not line:
+                return
             if len(line) > _MOST_BYTES:
                 raise ValueError(f"it has a line of more than {_MOST_BYTES >> 20} MiB")
             yield line
@@ -55,7 +59,7 @@ def parse_json(text: bytes) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-    ValueError: it is no JSON, or nested too deeply.
+        ValueError: it is no JSON, or nested too deeply.
     """
     try:
         return json.loads(text, parse_constant=_refuse_constant)
@@ -70,9 +74,10 @@ def _refuse_constant(name: str) -> Any:
 def is_small(value: Any) -> bool:
     """Return True if containers lie at most 100 deep in one another, with at most a million values.
 
-    So it has an end where a container holds itself, and where shared ones make it endless in
-    effect.
+    The limits also end the count if a container holds itself, and if containers that are shared
+    again and again multiply the values.
     """
+    # Level by level, not recursively: Python's own stack would end before the limit does.
     level = [value]
     num_values = 0
     for _ in range(_MOST_DEPTH):

@@ -153,7 +153,7 @@ class ControlledEnvironment:
         return function
 
     def _record(self, factor: str, site: Site, function: str) -> int:
-        """Record a line's call, and return the factor's state for it."""
+        """Record that a line called a function, and return the state that the line gets to see."""
         self.sites[factor].setdefault(site, function)
         return self._conditions.state_of(factor, site)
 

@@ -141,7 +141,7 @@ class Coordinator(PrefetchingEngine):
     # --- implements `WorkerEvents`
 
     def on_retired(self, worker: Worker, private: int) -> None:
-        """Requeue the tasks of a worker that is gone through no fault of theirs.
+        """Requeue the tasks of a worker that retired, or that could not be started.
 
         Args:
             worker: The worker.
@@ -159,7 +159,7 @@ class Coordinator(PrefetchingEngine):
         self._requeue(list(worker.tasks))
 
     def on_crashed(self, worker: Worker, exitcode: int, peak: int) -> None:
-        """Requeue the tasks of a worker that ended; the first may have ended it.
+        """Requeue the tasks of a worker that ended; the first task may be the cause.
 
         Args:
             worker: The worker.

@@ -269,6 +269,8 @@ def main_forked(control: Channel, parent: int, work: Callable[[Channel], None]) 
         parent: The parent's pid.
         work: Runs a worker; its argument is the worker's channel.
     """
+    # In this order: handlers before signals are unblocked, the import lock before an import, new
+    # streams before anything is printed.
     leave_signals_to_the_parent()
     continue_importing()
     renew_standard_streams()

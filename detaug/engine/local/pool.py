@@ -59,7 +59,7 @@ class WorkerEvents(Protocol):
         """
 
     def on_retired(self, worker: Worker, private: int) -> None:
-        """Requeue the tasks of a worker that is gone through no fault of theirs.
+        """Requeue the tasks of a worker that retired, or that could not be started.
 
         Args:
             worker: The worker.
@@ -67,7 +67,7 @@ class WorkerEvents(Protocol):
         """
 
     def on_crashed(self, worker: Worker, exitcode: int, peak: int) -> None:
-        """Requeue the tasks of a worker that ended; the first may have ended it.
+        """Requeue the tasks of a worker that ended; the first task may be the cause.
 
         Args:
             worker: The worker.
@@ -307,7 +307,7 @@ class Pool:
     # --- the checker
 
     def checker(self) -> Worker | None:
-        """Return the process that makes batches again; None: there cannot be one now.
+        """Return the checker, which remakes batches; None: there cannot be one now.
 
         It may not be ready; `Recheck.advance` is called when it is. A fork has made no batch yet,
         so with "fork" every check gets a new one. With other start methods the checker is started

@@ -79,7 +79,7 @@ class WorkerSlots:
         _workers.add(self)
 
     def release(self, slot_ids: Sequence[int]) -> None:
-        """Make slots free, of which the parent holds no array any more."""
+        """Free slots: the parent holds no array of them any more."""
         for slot_id in slot_ids:
             self._free.append(self._slots[slot_id])
 
@@ -151,6 +151,8 @@ class WorkerSlots:
 
         sizes = [content.nbytes for content in contents]
         offsets, self._last_size = pack_offsets(sizes, placed, used)
+        # Not in this slot if somebody still views it and may write to it, or if the pickle and the
+        # other arrays do not fit after those that were made here.
         if slot is not None and (slot.is_held or self._last_size > slot.mapping.size):
             slot = None
         if slot is None:
@@ -312,7 +314,7 @@ class ParentSlots:
             descriptor: Of the slot, if it is new; closed here.
 
         Raises:
-            LimitReached: The slot cannot be mapped; the worker is told to drop it.
+            LimitReached: The slot cannot be mapped; the worker will drop it.
         """
         mapping = self._mapped(contents, descriptor)
         block = mapping.bytes()
@@ -371,6 +373,7 @@ class ParentSlots:
             handed_out = self._returned.popleft()
             slot = handed_out.slot
             del self._out[slot]
+            # Mapped slots that are not out are the worker's: free, or being filled.
             num_at_worker = len(self._mappings) - len(self._out)
             if not handed_out.forked and num_at_worker <= self._keep:
                 reused.append(slot)

@@ -148,7 +148,7 @@ class HashOrder:
         self._policy.knows_hash_order = bool(keys) or not differs_from_program or is_last
         if not keys:
             return None
-        return self._policy.depends_on_hashes(self._candidate, report, first)
+        return self._policy.hash_mismatch(self._candidate, report, first)
 
     def _give_up(self, reason: str) -> None:
         """Make no further checks under other hash seeds."""
@@ -161,7 +161,7 @@ class HashOrder:
 
 
 def main(channel: int, payload: int) -> None:
-    """Make the batch again: the main function of the other interpreter.
+    """Run the other interpreter: remake the batch, and send the report on it.
 
     Args:
         channel: Descriptor of the channel to the parent.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from detaug.engine.errors_from_workers import ErrorRecord, rebuild
 from detaug.engine.recheck.requests import RecheckCandidate
 from detaug.errors import ReproducibilityError
-from detaug.pipeline.batch_report import BatchReport, Change, TraceResponse, what_diverged
+from detaug.pipeline.batch_report import BatchReport, Change, TraceResponse, first_divergence
 from detaug.pipeline.plan import BatchKey
 
 #: Fingerprints of earlier batches that are remembered; then all are forgotten, so that a long run
@@ -125,7 +125,7 @@ class Mismatch(NamedTuple):
         stage = ""
         changes: Sequence[Change] = ()
         if self.live and self.fresh:
-            stage, changes = what_diverged(self.live, self.fresh)
+            stage, changes = first_divergence(self.live, self.fresh)
         name = self._part
         if stage:
             name += f" ({stage})"
@@ -161,7 +161,7 @@ class Repeats:
         self._reported: set[str] = set()
 
     def remark(self, key: BatchKey, report: BatchReport) -> str:
-        """Return a message if a batch is like an earlier one, each time in a new way; else "".
+        """Return a message if a batch is like an earlier one in a way not yet reported; else "".
 
         The message is about equal random numbers in two batches of an epoch, or about a generator
         that every batch creates with the same seed.

@@ -5,7 +5,7 @@ Everything here is arithmetic on reports; the engines run the processes.
 Checks are ordered by what they can reveal. State that is carried from batch to batch shows in a
 batch only if the process that made it had made other batches before: the check of such a batch is
 informative. The first informative check is of some worker's second batch. With so many workers that
-none makes a second batch soon, a first batch is made again by a process that makes another one
+none makes a second batch soon, a first batch is remade by a process that makes another one
 before it. Then follow batches after a long history, and the first batch of one worker.
 
 A check costs the time of its batches, and the time of the process that makes them. The first
@@ -31,7 +31,7 @@ _MOST_AT_FIRST = 0.1
 _SHARE = 0.01
 #: A check that takes as long as this many batches is left out.
 _MOST_COSTLY = 20
-#: If none of this many batches is a worker's second one, a first batch is made again after another.
+#: If none of this many batches is a worker's second one, a first batch is remade after another.
 _SECOND_BY = 12
 #: Mismatches of a worker's first batches are errors; later ones would interrupt a training.
 _FIRST_BATCHES = 8
@@ -42,7 +42,7 @@ _MEAN_WEIGHT = 1 / 8
 
 
 class RecheckPolicy:
-    """The choice of batches to be made again, and the account of what checks have cost and shown.
+    """The choice of batches to be remade, and the account of what checks have cost and shown.
 
     Args:
         check: The user's check. If it wants every batch, checks are made whatever they cost.
@@ -79,7 +79,7 @@ class RecheckPolicy:
         self._is_stopped = False
         self._waiting: list[RecheckCandidate] = []
         self._first: RecheckCandidate | None = None
-        self._latest_number = 0
+        self._latest_nth_batch = 0
 
     def add_batch_time(self, seconds: float) -> None:
         """Add the seconds that a worker's batch took."""
@@ -97,7 +97,7 @@ class RecheckPolicy:
             self._first_check_seconds = self._check_seconds
 
     def add_process_time(self, seconds: float) -> None:
-        """Add the seconds that the start of a process took, of which every check needs one."""
+        """Add the seconds that the start of a process took; every check needs such a process."""
         self.add_check_time(seconds)
         self._overhead = seconds
 
@@ -119,26 +119,26 @@ class RecheckPolicy:
         """Take in the report on a batch."""
         if self._first is None:
             self._first = candidate
-        self._latest_number = max(self._latest_number, candidate.number)
-        num_firsts = sum(waiting.number == 1 for waiting in self._waiting)
+        self._latest_nth_batch = max(self._latest_nth_batch, candidate.nth_batch)
+        num_firsts = sum(waiting.nth_batch == 1 for waiting in self._waiting)
         # Two first batches are enough for a check that makes one after another.
         is_useful_first = num_firsts < 2 and not self.done
-        if self._is_thorough or candidate.number > 1 or is_useful_first:
+        if self._is_thorough or candidate.nth_batch > 1 or is_useful_first:
             self._waiting.append(candidate)
         if len(self._waiting) > _MOST_WAITING and not self._is_thorough:
-            shortest_history = min(self._waiting, key=lambda waiting: waiting.number)
+            shortest_history = min(self._waiting, key=lambda waiting: waiting.nth_batch)
             self._waiting.remove(shortest_history)
 
     def next(self) -> RecheckCandidate | None:
-        """Return the check to be made now, which waits no longer; None: there is none."""
+        """Return the check to be made now, and stop its waiting; None: no check is due."""
         chosen = self._chosen()
         if chosen is None:
             return None
         # One check of a first batch is enough.
-        drops_firsts = chosen.number == 1 and not self._is_thorough
+        drops_firsts = chosen.nth_batch == 1 and not self._is_thorough
         remaining = []
         for waiting in self._waiting:
-            is_dropped = drops_firsts and waiting.number == 1
+            is_dropped = drops_firsts and waiting.nth_batch == 1
             if waiting.key != chosen.key and not is_dropped:
                 remaining.append(waiting)
         self._waiting = remaining
@@ -160,7 +160,7 @@ class RecheckPolicy:
         return self._chosen() is not None
 
     def _chosen(self) -> RecheckCandidate | None:
-        """Return the check to be made now; None: there is none, or it would cost too much."""
+        """Return the check to be made now; None: no check is due, or all would cost too much."""
         if not self._waiting or self._is_stopped:
             return None
         if self._is_thorough:
@@ -178,21 +178,21 @@ class RecheckPolicy:
         return first._replace(after=first.key)
 
     def _longest_history(self) -> RecheckCandidate | None:
-        """Return the affordable check of the batch with most batches before it in its worker."""
+        """Return the affordable check of the batch with the longest history, or None."""
         affordable = [candidate for candidate in self._waiting if self._affords(candidate)]
-        return max(affordable, key=lambda candidate: candidate.number, default=None)
+        return max(affordable, key=lambda candidate: candidate.nth_batch, default=None)
 
     def _first_informative(self) -> RecheckCandidate | None:
         """Return the cheapest check that can show state carried over from an earlier batch.
 
         One is always made, whatever it costs.
         """
-        candidates = [candidate for candidate in self._waiting if candidate.number > 1]
+        candidates = [candidate for candidate in self._waiting if candidate.nth_batch > 1]
         if candidates:
             return min(candidates, key=self._cost_of)
         if not self._end_is_near and self._num_batches < _SECOND_BY:
             return None
-        # No worker has made a second batch yet: a first one is made again after another one.
+        # No worker has made a second batch yet: a first one is remade after another one.
         return self._waiting[0]._replace(after=self._waiting[-1].key)
 
     def request_for(self, candidate: RecheckCandidate) -> RecheckRequest:
@@ -207,6 +207,7 @@ class RecheckPolicy:
         """The seconds that further checks may take."""
         if self._is_long_run:
             return _SHARE * self._work_seconds - self._check_seconds
+        # The first check is always made, whatever it costs: it does not count.
         allowed = min(_MOST_AT_FIRST, _SHARE_AT_FIRST * self._work_seconds)
         return allowed - (self._check_seconds - self._first_check_seconds)
 
@@ -221,11 +222,11 @@ class RecheckPolicy:
         return cost > max(_MOST_AT_FIRST, _MOST_COSTLY * self._batch_seconds)
 
     def _cost_of(self, candidate: RecheckCandidate) -> float:
-        """Return the seconds that it takes to make the batch again."""
+        """Return the seconds that it takes to remake the batch."""
         return self._states.num_batches_to(candidate.key) * self._batch_seconds
 
     def for_other_hashes(self) -> RecheckCandidate | None:
-        """Return the batch to be made again under other hash seeds; None: there is none now.
+        """Return the batch to be remade under other hash seeds; None: none is due.
 
         There is one in a long run, once it is known that batches do not differ for other reasons,
         if a copy does not have to step far for it.
@@ -239,12 +240,12 @@ class RecheckPolicy:
             return None
         return candidate
 
-    def depends_on_hashes(
+    def hash_mismatch(
         self, candidate: RecheckCandidate, a: BatchReport, b: BatchReport
     ) -> Mismatch:
-        """Return the mismatch of two makings under different hash seeds."""
+        """Count and return the mismatch of two makings under different hash seeds."""
         self.different += 1
-        return self._mismatch(candidate, a, b, self._latest_number)._replace(cause="hashes")
+        return self._mismatch(candidate, a, b, self._latest_nth_batch)._replace(cause="hashes")
 
     def compare(self, candidate: RecheckCandidate, response: RecheckResponse) -> Mismatch | None:
         """Return how a second making differs from the first; None: it does not."""
@@ -254,21 +255,21 @@ class RecheckPolicy:
         report = response.report
         if not isinstance(report, BatchReport):
             self.different += 1
-            is_early = candidate.number <= _FIRST_BATCHES
+            is_early = candidate.nth_batch <= _FIRST_BATCHES
             return Mismatch(candidate, [], in_loader=False, is_early=is_early, raised=report)
         # A difference in the raw batch alone does not reach the user.
         if not self.differing(candidate.report, report):
             return None
         self.different += 1
-        return self._mismatch(candidate, candidate.report, report, candidate.number)
+        return self._mismatch(candidate, candidate.report, report, candidate.nth_batch)
 
     def differing(self, a: BatchReport, b: BatchReport) -> list[str]:
         """Return the keys in which two makings of a batch differ."""
         return differing_keys(a.final, b.final, self.ignore)
 
     def _mismatch(
-        self, candidate: RecheckCandidate, a: BatchReport, b: BatchReport, number: int
+        self, candidate: RecheckCandidate, a: BatchReport, b: BatchReport, nth_batch: int
     ) -> Mismatch:
-        """Return the mismatch of two makings; `number` decides whether it is an early one."""
+        """Return the mismatch of two makings; `nth_batch` decides whether it is an early one."""
         in_loader = bool(differing_keys(a.raw, b.raw, self.ignore))
-        return Mismatch(candidate, self.differing(a, b), in_loader, number <= _FIRST_BATCHES)
+        return Mismatch(candidate, self.differing(a, b), in_loader, nth_batch <= _FIRST_BATCHES)

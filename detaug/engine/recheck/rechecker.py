@@ -1,4 +1,4 @@
-"""The recheck that is running: one batch at a time is made again, and mismatches are reported.
+"""The recheck that is running: one batch at a time is remade, and mismatches are reported.
 
 The course of a check: a report on a worker's batch arrives (`on_candidate`) → another process,
 which has a pristine copy, makes the batch again → on a mismatch, both processes are asked for a
@@ -70,7 +70,7 @@ class Recheck:
         self._repeats = Repeats(policy.ignore)
         self._hash_order = hash_order
         self._engine = engine
-        #: The batch that is being made again.
+        #: The batch that is being remade.
         self._candidate: RecheckCandidate | None = None
         #: True: the checker has the request of the candidate or the mismatch. False: not yet.
         self._is_sent = False
@@ -86,7 +86,7 @@ class Recheck:
         return self._candidate is not None or self._mismatch is not None or self._policy.has_next
 
     def on_candidate(self, candidate: RecheckCandidate) -> None:
-        """Take in the report on a batch that may be made again."""
+        """Take in the report on a batch that may be remade."""
         self._policy.on_candidate(candidate)
         remark = self._repeats.remark(candidate.key, candidate.report)
         if remark:
@@ -177,7 +177,7 @@ class Recheck:
             self._hash_order.close()
 
     def _report_if_traced(self) -> None:
-        """Report the mismatch once all its traces have arrived that will."""
+        """Report the mismatch if no more traces of it will arrive."""
         mismatch = self._mismatch
         if mismatch is None or mismatch.fresh is None:
             return

@@ -15,21 +15,21 @@ from detaug.pipeline.producer import Producer
 from detaug.system.interrupts import is_interrupt
 
 
-def is_checked(number: int, every: int) -> bool:
+def is_checked(nth_batch: int, every: int) -> bool:
     """Return whether a report is made for a worker's batch, so that it can be checked.
 
     There is one for the first, second, fourth, eighth ... batch, and then for every `every`-th.
 
     Args:
-        number: Which of its worker's batches it is, from 1.
+        nth_batch: Which of its worker's batches it is, from 1.
         every: The user's ``Check.every``; 0: there are no reports.
     """
     if not every:
         return False
-    if number >= every:
-        return number % every == 0
+    if nth_batch >= every:
+        return nth_batch % every == 0
     # A power of two has one bit set.
-    return number & (number - 1) == 0
+    return nth_batch & (nth_batch - 1) == 0
 
 
 class RecheckCandidate(NamedTuple):
@@ -38,21 +38,21 @@ class RecheckCandidate(NamedTuple):
     Attributes:
         key: The batch.
         report: The report on its first making.
-        number: Which of its worker's batches it is, from 1.
+        nth_batch: Which of its worker's batches it is, from 1.
         worker: The id of its worker in the engine; 0: the calling process.
         after: A batch that the second process makes before it; None: it makes none.
     """
 
     key: BatchKey
     report: BatchReport
-    number: int
+    nth_batch: int
     worker: int = 0
     after: BatchKey | None = None
 
     @property
     def is_informative(self) -> bool:
         """True: the check can reveal state carried from batch to batch. False: it cannot."""
-        return self.number > 1 or self.after is not None
+        return self.nth_batch > 1 or self.after is not None
 
 
 class RecheckRequest(NamedTuple):
@@ -80,7 +80,7 @@ class TraceRequest(NamedTuple):
 
 
 class RecheckResponse(NamedTuple):
-    """The report on a batch that was made again, or the exception that was raised instead."""
+    """The report on a batch that was remade, or the exception that was raised instead."""
 
     report: BatchReport | ErrorRecord
 
@@ -93,7 +93,7 @@ def make_to_check(
     producer: Producer,
     key: BatchKey,
     state: LoaderState | None,
-    number: int,
+    nth_batch: int,
     config: WorkerConfig,
 ) -> tuple[Any, RecheckCandidate | None]:
     """Make a batch, with a report on it if it may be made a second time.
@@ -102,7 +102,7 @@ def make_to_check(
         producer: Makes the batch.
         key: The batch.
         state: A state of its stream's loader shortly before it; None: none is needed.
-        number: Which of this process's batches it is, from 1.
+        nth_batch: Which of this process's batches it is, from 1.
         config: Says which batches are reported on, and whether there is a ledger.
 
     Returns:
@@ -111,9 +111,9 @@ def make_to_check(
     """
     candidate = None
     start = time.perf_counter()
-    if is_checked(number, config.check_every):
+    if is_checked(nth_batch, config.check_every):
         batch, report = producer.make_reported(*key, state)
-        candidate = RecheckCandidate(key, report, number)
+        candidate = RecheckCandidate(key, report, nth_batch)
     else:
         batch = producer.make(*key, state=state)
     seconds = time.perf_counter() - start

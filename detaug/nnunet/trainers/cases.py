@@ -114,7 +114,7 @@ def _check_images(folder: Path, present: Collection[str]) -> None:
 
 
 def _check_sides(fold: Any, **sides: Sequence[str]) -> None:
-    """Raise a ValueError where a fold has no cases on one side."""
+    """Raise a ValueError if a fold has no cases on one of these sides (training, validation)."""
     for side, names in sides.items():
         if not names:
             raise ValueError(

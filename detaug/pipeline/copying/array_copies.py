@@ -35,10 +35,12 @@ def copy_arrays(item: Any, copies: dict[int, Any] | None = None) -> Any:
 
 def _copy_of(item: Any, copies: dict[int, Any]) -> Any:
     if isinstance(item, np.ndarray):
+        # "K": a transform may depend on the order of memory, and its result then does too.
         return item.copy(order="K") if item.flags.writeable else item
     if isinstance(item, torch.Tensor):
         is_in_memory = item.device.type == "cpu" and item.layout == torch.strided
         return item.clone() if is_in_memory else item
+    # A container without arrays is passed on as it is: the object may be large, or not copyable.
     changed = {}
     for key, part in items_of(item):
         copied = copy_arrays(part, copies)

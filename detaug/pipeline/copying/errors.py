@@ -77,6 +77,7 @@ def _users_part(culprit: Any, roots: Mapping[str, Any]) -> tuple[str, Any, str]:
     if culprit_path is None:
         # It was made while it was pickled.
         return "data_loader", roots["data_loader"], ""
+    # The objects on the way to it, the outermost first.
     chain = [edge for edge in edges if _is_at_or_below(culprit_path, edge[0])]
     named = [index for index, (path, _) in enumerate(chain) if "~" not in path]
     users = [index for index in named[1:] if is_the_users_own(chain[index - 1][1])]
@@ -112,7 +113,7 @@ def check_carried(attributes: Mapping[str, Any]) -> None:
 
 
 def _held_open(path: str, value: Any) -> Iterator[tuple[str, Any, str]]:
-    """Yield (path, object, kind) of what a process would share with its forks below a value."""
+    """Yield (path, object, kind) of each object below a value that forks would share."""
     for part_path, part in walk([(path, value)], into=_is_looked_into):
         kind = _kind_of_handle(part)
         if kind is not None:
@@ -149,6 +150,7 @@ def _has_open_descriptor(value: Any) -> bool:
 
 
 def _kind_of_lock(lock: Any) -> str | None:
+    # A free lock is free in a fork as well. One that is held would stay locked there for ever.
     if lock.acquire(blocking=False):
         lock.release()
         return None

@@ -69,7 +69,7 @@ class GlobalGenerators:
                 copy.reseed(child)
 
     def preserved(self) -> AbstractContextManager[None]:
-        """Return a context after which they are as before: in the user's process they are his."""
+        """Return a context that restores their states: the user's process may use them, too."""
         return preserved(part.handle for part in self._parts)
 
 
@@ -78,7 +78,7 @@ def _has_reseeder(kind: type) -> bool:
 
 
 def seeded_parts(parts: Iterable[tuple[Any, str, Any]]) -> list[SeededPart]:
-    """Return those of some objects that are to be seeded, in their order.
+    """Return the objects that are to be seeded, in their order.
 
     Args:
         parts: (handle, path, object) of each object.
@@ -116,6 +116,7 @@ def new_generators(transforms: Mapping[str, Any], known: list[Any]) -> dict[str,
     known_ids = {id(part) for part in known if isinstance(part, GENERATORS)}
     seeds: dict[str, str] = {}
     num_found = 0
+    # Generators are not entered: the bit generators in them are seeded with them.
     for path, value in walk(transforms.items(), _MOST_VALUES, _is_no_generator):
         if _is_no_generator(value) or isinstance(value, random.SystemRandom):
             continue

@@ -123,11 +123,13 @@ class PipelineSnapshot:
             seed()
             return factory.in_this_process()
 
+        # By process: in a fork, the parent's loader has the parent's files and sockets open.
         if self._in_process is None or self._in_process[0] != os.getpid():
             source = new_source()
             try:
                 pipeline = PipelineSnapshot(source, self.transform, self.keep)
             except CannotCopy:
+                # Not an error here: the callable makes as many loaders as are needed.
                 pipeline = PipelineSnapshot(source, self.transform, self.keep, new_source)
             self._in_process = (os.getpid(), pipeline)
         return self._in_process[1]
@@ -203,6 +205,7 @@ def _set_carried(parts: list[Any], attributes: list[_CarriedAttribute]) -> None:
     """Set the attributes on the parts of a copy, which was made without them."""
     for index, name, value in attributes:
         if index < len(parts) and parts[index] is not None:
+            # Not by the class's own setter, which may convert the value or refuse it.
             object.__setattr__(parts[index], name, value)
 
 
@@ -222,7 +225,7 @@ class TransformCopies:
         self._epoch: int | None = None
 
     def is_due(self, epoch: int) -> bool:
-        """Return whether they need `set_epoch_on_parts` for this epoch."""
+        """Return whether the transforms need `set_epoch_on_parts` for this epoch."""
         return epoch != self._epoch and bool(self._pipeline.transform_snapshot.epoch_aware_parts)
 
     def set_epoch_on_parts(self, epoch: int, loader: LoaderCopy) -> None:
@@ -259,7 +262,8 @@ class TransformCopies:
 
 
 def is_pure(snapshot: Snapshot) -> bool:
-    """Return whether nothing in it can change: detaug's own transforms and plain data."""
+    """Return whether nothing in a snapshot can change: detaug's own transforms and plain data."""
+    # Generators, and objects with `set_epoch` or carried attributes.
     if snapshot.originals:
         return False
     if any(isinstance(value, types.FunctionType) for value in snapshot.references):
@@ -292,7 +296,7 @@ def _in_both(
 
 
 def _is_data(value: Any) -> bool:
-    """Return whether it can change, and is neither copied by a rule of its own nor seeded."""
+    """Return whether a value can change, and is neither seeded nor copied by a rule of its own."""
     if callable(value) or isinstance(value, (str, bytes, tuple, frozenset, torch.Tensor)):
         return False
     return reseeder_of(type(value)) is None

@@ -76,7 +76,7 @@ def is_shared_function(value: Any) -> bool:
 
 
 class SharedRef(NamedTuple):
-    """A mark around what is shared with the copies."""
+    """A mark around a value that the copies share."""
 
     value: Any
 
@@ -227,6 +227,7 @@ def reduce_tensor(tensor: torch.Tensor, memories: dict[int, np.ndarray[Any, Any]
     address = storage.data_ptr()
     memory = memories.get(address)
     if memory is None:
+        # One array for all tensors that view the storage: the copies view one memory again.
         memory = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage).numpy()
         memories[address] = memory
     shape = tuple(tensor.shape)
@@ -254,6 +255,7 @@ def _new_rlock(_: Any) -> tuple[Any, ...]:
 
 
 def _reduce_thread_local(local: threading.local) -> tuple[Any, ...]:
+    # Those of this thread: a thread cannot read another one's.
     attributes = vars(local) or None
     return type(local), (), attributes
 

@@ -6,7 +6,7 @@ Classes, modules and functions without their own variables are shared
 (`detaug.pipeline.copying.reducers`), so a copy is an instance of the very same classes; large
 arrays are mapped copy-on-write (`detaug.pipeline.copying.large_arrays`).
 
-On its way through the object the pickler notes the parts that are reseeded, or get the epoch, in
+On its way through the object the pickler lists the parts that are reseeded, or get the epoch, in
 each copy.
 """
 
@@ -88,8 +88,8 @@ class Snapshot:
         pickler.dump(value)
         self._pickled = pickler.file.getvalue()
         self._table: list[Any] = pickler.table
-        #: The parts that were noted: generators, objects with a seeding protocol or ``set_epoch``,
-        #: and those with attributes in `keep`.
+        #: The parts that each copy registers: generators, objects with a seeding protocol or
+        #: ``set_epoch``, and those with attributes in `keep`.
         self.originals: list[Any] = pickler.parts
         #: The classes of all instances that were met.
         self.kinds: list[type] = list(pickler.kinds)
@@ -139,6 +139,7 @@ class Snapshot:
             parts[index] = part
             return part
 
+        # The tables of `_Pickler`'s persistent ids.
         objects = {
             "table": self._table,
             "external": (register, *replacements),
@@ -192,6 +193,7 @@ class SnapshotCopy:
 
         for index in self.snapshot.epoch_aware_parts:
             part = self.parts[index]
+            # Compositions pass the call on to their parts, which may count calls.
             if part is not None and id(part) not in called:
                 with listening(note_call):
                     part.set_epoch(epoch)
@@ -202,7 +204,7 @@ def _register(*_: Any) -> Any:
 
 
 class _Pickler(pickle.Pickler):
-    """Walks through an object for a `Snapshot`; the arguments are the snapshot's.
+    """The walk through an object for a `Snapshot`; the arguments are the snapshot's.
 
     A persistent id is (table, index): "table" for what copies share, "bulk" for large arrays,
     "external" for the replacements, after `_register`.
@@ -245,6 +247,7 @@ class _Pickler(pickle.Pickler):
         try:
             return self._reduced(obj)
         except Exception as error:
+            # Only this object's own reduction is tried here: its parts get calls of their own.
             if self._share_uncopyable:
                 return SharedRef, (SharedRef(obj),)
             refusal = CannotCopy(error)
@@ -264,8 +267,10 @@ class _Pickler(pickle.Pickler):
             return reduced
         function, arguments, *rest = reduced
         names = carried_names(kind, self._keep)
-        is_noted = reseeder_of(kind) is not None or callable(getattr(kind, "set_epoch", None))
-        if not is_noted and not (names and _has_any(obj, names)):
+        needs_registration = reseeder_of(kind) is not None or callable(
+            getattr(kind, "set_epoch", None)
+        )
+        if not needs_registration and not (names and _has_any(obj, names)):
             if _chooses_by_the_clock(obj):
                 self.num_benchmarks_disabled += 1
                 rest[0] = {**rest[0], "benchmark": False}
@@ -291,6 +296,7 @@ class _Pickler(pickle.Pickler):
         return self._id_in("table", value, self.table)
 
     def _id_in(self, table: str, value: Any, values: list[Any]) -> tuple[str, int]:
+        # By id: the tables keep the values alive, so no other object gets the same one.
         if id(value) not in self._persistent_ids:
             self._persistent_ids[id(value)] = (table, len(values))
             values.append(value)

@@ -138,6 +138,7 @@ def _from_callable(make_loader: Any, stateless: bool | None) -> Source:
         # The pipeline's description has to be the same in every run.
         reseed_global_rngs(SeedTree(0).sequence())
         loader = make_loader()
+    # Of such an iterator every pass needs a new one; any other object is copied or kept.
     if has_one_pass(loader):
         return FactorySource(make_loader, stateless)
     return LoaderFactory(make_loader, stateless, loader)
@@ -153,14 +154,17 @@ class LoaderFactory(Source):
     Args:
         make_loader: the callable.
         stateless: the user's declaration.
-        seen: a loader that it has made, to be looked at, which is sent to no other process.
+        inspected_loader: a loader that it has made, to be described, which is sent to no other
+            process.
     """
 
-    def __init__(self, make_loader: Callable[[], Any], stateless: bool | None, seen: Any) -> None:
+    def __init__(
+        self, make_loader: Callable[[], Any], stateless: bool | None, inspected_loader: Any
+    ) -> None:
         super().__init__(make_loader)
         self._declared = stateless
-        self.seen = seen
-        source = self._source_of(seen)
+        self.inspected_loader = inspected_loader
+        source = self._source_of(inspected_loader)
         for name in _FACTS:
             setattr(self, name, getattr(source, name))
 
@@ -179,4 +183,5 @@ class LoaderFactory(Source):
         raise NotImplementedError("in_this_process() returns the source that makes batches")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "seen": None}
+        # The loader that was made to be looked at may have files open; each process makes its own.
+        return {**vars(self), "inspected_loader": None}

@@ -108,6 +108,7 @@ def refuse_as_dataset(dataset: Any) -> None:
     _refuse_libraries(dataset)
     kind = type(dataset)
     by_number = hasattr(kind, "__getitem__") and hasattr(kind, "__len__")
+    # A dict has items and a length, but not the items 0 ... len - 1.
     by_name = isinstance(dataset, Mapping) and 0 not in dataset
     if not by_number or by_name or isinstance(dataset, (str, bytes)):
         raise TypeError(
@@ -144,6 +145,7 @@ def length_of(data: Any) -> int:
     try:
         return len(data)
     except (TypeError, ValueError, OverflowError) as error:
+        # An error from inside the user's __len__ is the user's own.
         frames = error.__traceback__
         was_raised_inside = frames is not None and frames.tb_next is not None
         if was_raised_inside or not hasattr(type(data), "__len__"):
@@ -165,6 +167,7 @@ def refuse_orders(orders: Mapping[str, Any], iterable: bool) -> None:
     Raises:
         TypeError: several of them are set, or one for an iterable data set.
     """
+    # shuffle=False together with a sampler is no contradiction.
     names = [name for name, value in orders.items() if value is not None and value is not False]
     if names and iterable:
         raise TypeError(

@@ -55,7 +55,8 @@ class Source(ABC):
             the user passed them.
         class_name: the loader's, for messages.
         loader: the user's object.
-        seen: the loader, to be looked at; None in another process if it was made for that alone.
+        inspected_loader: the loader that is described; None in another process if it was made for
+            that alone.
     """
 
     pass_per_epoch: bool = False
@@ -70,7 +71,7 @@ class Source(ABC):
 
     def __init__(self, loader: Any, stateless: bool = False) -> None:
         self.loader = loader
-        self.seen = loader
+        self.inspected_loader = loader
         self.stateless = stateless
         self.class_name = type(loader).__name__
         declared = getattr(loader, "number_of_threads_in_multithreaded", None)
@@ -96,7 +97,7 @@ class Source(ABC):
         return self.batches_per_epoch is not None or not self.restarts
 
     def turns_per_epoch(self, stream: int, num_streams: int) -> int | None:
-        """Return after how many turns a stream's epoch ends; None if only a pass's end ends it."""
+        """Return the number of turns in a stream's epoch; None if the epoch ends with a pass."""
         if not self.continues_epochs or self.pass_per_epoch or self.batches_per_epoch is None:
             return None
         return max(0, -(-(self.batches_per_epoch - stream) // num_streams))
@@ -129,6 +130,7 @@ class Source(ABC):
             epoch: the first epoch.
             epoch_child: the seed of what is drawn once for that epoch.
         """
+        # For batchgenerators it is the number of processes; here streams take their part.
         if self.streams_share_data:
             self.loader.number_of_threads_in_multithreaded = num_streams
         call_if_present(self.loader, "set_thread_id", stream)
@@ -199,6 +201,7 @@ def refuse_stateless(loader: Any, stateless: bool | None) -> None:
 @contextmanager
 def worker_info(number: int, total: int, seed: int, dataset: Any) -> Iterator[None]:
     """Run code as in worker `number` of `total` of a torch DataLoader, which sets this variable."""
+    # It may be set: the program may run in a DataLoader's worker.
     before = torch_worker._worker_info
     torch_worker._worker_info = torch_worker.WorkerInfo(
         id=number, num_workers=total, seed=seed, dataset=dataset

@@ -73,6 +73,7 @@ class FiniteLoader(Source):
         self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence
     ) -> None:
         super().begin(stream, num_streams, epoch, epoch_child)
+        # The user's own seed is added, not used alone: it would shuffle all epochs alike.
         words = epoch_child.generate_state(4, np.uint32)
         if self.loader.seed_for_shuffle is not None:
             seeds = np.asarray(self.loader.seed_for_shuffle, dtype=np.uint64)
@@ -115,6 +116,7 @@ def _calls_recorded(loader: DataLoader, method: str) -> Iterator[list[str]]:
     """Yield a list that gets the method's name whenever the loader calls it meanwhile."""
     calls: list[str] = []
     original = getattr(loader, method)
+    # On the object, not its class: other loaders of the class are not concerned.
     attributes = vars(loader)
     had_its_own = method in attributes
 

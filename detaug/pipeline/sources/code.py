@@ -9,7 +9,8 @@ from types import CodeType
 
 #: Classes of batchgenerators that others derive loaders from.
 _BASES = ("DataLoader", "DataLoaderBase", "SlimDataLoaderBase")
-#: Instructions between the name of an exception and its being raised.
+#: Instructions between the load of an exception's name and the raise statement's own: the call of
+#: the class, with constants as arguments.
 _ON_THE_WAY_TO_RAISE = ("CACHE", "PRECALL", "CALL", "PUSH_NULL", "LOAD_CONST", "LOAD_SMALL_INT")
 
 

@@ -55,6 +55,7 @@ def default_collate(samples: list[Any]) -> Any:
     and MONAI's `list_data_collate` for the samples of MONAI's data sets: lists of dicts, and
     MetaTensors.
     """
+    # A copy, made each time: users extend torch's map, at any time.
     functions = dict(default_collate_fn_map)
     meta_tensor = getattr(sys.modules.get("monai.data.meta_tensor"), "MetaTensor", None)
     item_types: tuple[Any, ...] = (Mapping,)

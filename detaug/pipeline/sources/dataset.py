@@ -100,6 +100,8 @@ class DatasetSource(Source):
         return self.order.parts()
 
     def prepare(self, batch: Current) -> None:
+        # Before the generators are seeded for the batch: a sampler may draw from any of them, but
+        # only for this process's first batch of an epoch.
         self.indices(batch)
 
     def begin_process(self, number: int, total: int) -> None:
@@ -118,6 +120,8 @@ class DatasetSource(Source):
             raise no_end(f"{self.class_name}, asked for the items {indices},") from error
 
     def _samples(self, batch: Current, indices: list[int]) -> list[Any]:
+        # One call for all samples, as torch makes it: such a data set has one stream of numbers for
+        # the batch, and none for each sample.
         fetch_many = getattr(self.loader, "__getitems__", None)
         if callable(fetch_many) and not self._fetches_one_by_one:
             return list(fetch_many(indices))

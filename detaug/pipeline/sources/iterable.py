@@ -154,6 +154,7 @@ class TorchIterable(IterableSource):
         super().begin(stream, num_streams, epoch, epoch_child)
         if self.batch_size is None and num_streams == 1:
             return
+        # A child of the epoch's by the stream: each worker of a DataLoader has a seed of its own.
         spawn_key = (*epoch_child.spawn_key, stream)
         child = np.random.SeedSequence(epoch_child.entropy, spawn_key=spawn_key)
         # 63 bits: torch's seeds are signed.
@@ -169,6 +170,7 @@ class TorchIterable(IterableSource):
         with worker_info(*self._worker, self.loader):
             if self.batch_size is None:
                 return super().make(batch)
+            # The end of a pass in the middle of a batch: what there is makes the last batch.
             samples: list[Any] = []
             with suppress(StopIteration):
                 while len(samples) < self.batch_size:

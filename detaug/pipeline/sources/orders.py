@@ -53,6 +53,7 @@ class Order(ABC):
         """
         key = (entropy, epoch)
         if key not in self._drawn:
+            # Two epochs alternate at an epoch's end; more are kept for replays and checks.
             if len(self._drawn) == _KEPT:
                 self._drawn.clear()
             child = np.random.SeedSequence(entropy, spawn_key=(epoch,))

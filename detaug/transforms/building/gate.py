@@ -112,7 +112,7 @@ def checked(
     try:
         _check_fields(checks, ParamContext(transform, params, shapes), params)
     except InvalidParam:
-        # NumPy's numbers are refused as well: below, plain ones get a second chance.
+        # The reason may be a number of NumPy's. Below, numbers are made plain and checked again.
         pass
     else:
         # Params from `sample` pass as they are: copying them takes 5 % of the time of a 2-D batch.

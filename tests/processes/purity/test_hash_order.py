@@ -39,7 +39,7 @@ def batches_until_known(transform, num_processes, method="fork", **options):
         executor=workers(num_processes, method),
         **options,
     ) as augmenter:
-        while not augmenter._checks.knows_hash_order:
+        while not augmenter._recheck_policy.knows_hash_order:
             next(augmenter)
             time.sleep(0.01)
         for _ in range(10):
@@ -117,6 +117,6 @@ def test_a_program_with_a_fixed_hash_seed_starts_no_interpreter():
         ) as augmenter:
             for _ in range(4):
                 next(augmenter)
-            print(augmenter._checks.knows_hash_order, augmenter._checks.informative > 0)
+            print(augmenter._recheck_policy.knows_hash_order, augmenter._checks.informative > 0)
         """
     assert run_python(code, PYTHONHASHSEED="77").split() == ["True", "True"]

@@ -134,7 +134,7 @@ def test_what_is_carried_is_told_before_a_short_program_ends(workers):
 
 def test_many_workers_first_batches_are_made_again_after_another_one():
     (only,) = Run(64, 2.0, 20).made
-    assert only.number == 1
+    assert only.nth_batch == 1
     assert only.after is not None
     assert only.after != only.key
 
@@ -176,7 +176,7 @@ def test_another_hash_seed_is_tried_in_a_long_run_alone():
 
 def test_later_checks_take_batches_after_the_longest_history():
     run = Run(8, 0.2, 8 * EPOCH)
-    numbers = [candidate.number for candidate in run.made]
+    numbers = [candidate.nth_batch for candidate in run.made]
     assert numbers[0] == 2
     assert numbers[-1] >= 100
     assert numbers.count(1) <= 1
