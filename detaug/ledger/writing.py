@@ -98,10 +98,10 @@ def path_of_rank(path: Path, rank: int, world_size: int) -> Path:
     """
     if world_size == 1:
         return path
-    return _beside(path, f"rank{rank}of{world_size}")
+    return _neighbour(path, f"rank{rank}of{world_size}")
 
 
-def _beside(path: Path, text: str) -> Path:
+def _neighbour(path: Path, text: str) -> Path:
     """Return the path of a file next to this one, with `text` before the endings of its name."""
     name, dot, endings = path.name.partition(".")
     return path.with_name(f"{name}.{text}{dot}{endings}")
@@ -125,7 +125,7 @@ def check_place(path: Path) -> None:
             f"ledger={os.fspath(path)!r} is there already, and is left as it is: {error}"
         ) from None
     except OSError:
-        # If it cannot be written, the writer says so when it has a line.
+        # A file that cannot be written is reported when there is a line for it.
         pass
 
 
@@ -134,8 +134,8 @@ class LedgerWriter:
 
     Where a run goes back, in this process or another, the lines from there on are cut off: those
     batches are delivered again. A file that another pipeline or seed has written is renamed
-    (``run.1.jsonl``). Where the file cannot be written, a warning says so once, and the run
-    continues without it.
+    (``run.1.jsonl``). Where the file cannot be written, a warning is logged once, and the
+    run continues without it.
 
     Args:
         path: of the file.
@@ -255,9 +255,9 @@ class LedgerWriter:
         if not different:
             return False
         number = 1
-        while _beside(self.path, str(number)).exists():
+        while _neighbour(self.path, str(number)).exists():
             number += 1
-        aside = _beside(self.path, str(number))
+        aside = _neighbour(self.path, str(number))
         os.rename(self.path, aside)
         text = "%s was the ledger of another run (other %s), and is %s from now on"
         logger.warning(text, self.path, ", ".join(different), aside)

@@ -91,10 +91,10 @@ def _accessor_not_own(accessors: property, seen: set[int] | None) -> str | None:
 
 def _called_not_own(name: str, called: Any, seen: set[int]) -> str | None:
     """Return why a global that a function calls by this name is not a library's."""
-    # A function that somebody has put in the place of a library's: its module says so.
+    # A function that somebody has put in the place of a library's: its module shows it.
     if isinstance(called, _CODE) and not _of_a_library(called):
         return f"calls {name} of {_module(called)}"
-    # A method that somebody has put into a library's class: its file says so.
+    # A method that somebody has put into a library's class: its file shows it.
     for method in _functions_of(called):
         if not _of_a_library(method) or not _in_a_librarys_file(method):
             return f"calls {name}, which is defined in {method.__code__.co_filename}"

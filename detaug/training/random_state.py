@@ -211,7 +211,7 @@ def _check_versions(state: Any) -> None:
     """Raise unless this detaug and this torch can read the state."""
     if not isinstance(state, Mapping):
         raise TypeError(f"the state must be the dict that rng_state() gave, got {state!r}")
-    # An entry that is missing is told with all others, by `_check_entries`.
+    # An entry that is missing is reported by `_check_entries`, with all others.
     if state.get("format", FORMAT) != FORMAT:
         raise StateMismatch(
             f"this random state has format {state['format']!r}, and this detaug reads format"
@@ -299,7 +299,7 @@ def _put_back(label: str, generator: Any, stored: Any) -> None:
         StateMismatch: the state is of another kind of bit generator.
         ValueError: the generator does not take it.
     """
-    # Named here: the setters' own errors do not say of which kind a state is.
+    # Named here: the setters' own errors do not name the kind of a state.
     current = _saved(generator)
     if isinstance(current, dict) and isinstance(stored, dict):
         stored_kind = stored.get("bit_generator")

@@ -84,7 +84,7 @@ def deterministic_mode(
     blocks of several threads must not overlap. The module's docstring has the table of switches and
     reasons. None leaves a switch as it is. A user's ``CUBLAS_WORKSPACE_CONFIG`` is kept, with a
     warning where cuBLAS is not reproducible with it. cuBLAS reads it once, when it starts: where
-    CUDA is already running, a warning says so.
+    CUDA is already running, a warning is logged.
 
     Args:
         mode: True: operations without a deterministic algorithm raise; "warn": they warn and run

@@ -271,7 +271,8 @@ def _keys_and_fingerprints(
         UnusableError: a batch has no fingerprint.
     """
     num_ends = 0
-    while count > 0 and num_ends < 2:  # two ends in a row: the loader has no more batches
+    # Two ends in a row: the loader has no more batches.
+    while count > 0 and num_ends < 2:
         before_batch()
         key = BatchKey(augmenter.epoch, augmenter.step)
         try:

@@ -135,6 +135,7 @@ def causes_of(
         interpreters: run further trials.
         differing: the batches that differ in each experiment, at least one.
     """
+    # One fault shows in several experiments. Only those are searched that say most of it.
     factors = {experiment.factor for experiment in differing}
     if "nothing" in factors:
         # Then every other experiment differs as well, and shows nothing.
@@ -200,6 +201,7 @@ def _causes_by_line(
     causes: dict[Site, Cause] = {}
     for trial in changed:
         sites = interpreters.outcome(trial).sites[factor]
+        # One line at a time, all others held still: of the lines that asked, few matter.
         for site, function in list(sites.items())[:_MOST_TRIED]:
             conditions = trial.conditions._replace(only=site)
             of_line = trial._replace(conditions=conditions)
@@ -212,6 +214,7 @@ def _causes_by_line(
 
 def _until(trial: Trial, key: BatchKey) -> Trial:
     """Return the trial with that batch as its last one, whose outputs are kept."""
+    # Not the batch alone: what was made before it may be the cause.
     end = trial.order.index(key) + 1
     return trial._replace(order=trial.order[:end], watched=True)
 
@@ -227,6 +230,7 @@ def _compared(interpreters: Interpreters, still: Trial, changed: Trial) -> tuple
 
 def _differing(first: Outcome, second: Outcome) -> list[BatchKey]:
     """Return the batches that both outcomes made and that differ."""
+    # A batch that one of them could not make is reported by what it raised.
     of_one_alone = first.fingerprints.keys() ^ second.fingerprints.keys()
     return differing_names(first.fingerprints, second.fingerprints, ignore=of_one_alone)
 

@@ -144,6 +144,7 @@ class ControlledEnvironment:
         real = getattr(module, name)
 
         def function(*arguments: Any, **options: Any) -> Any:
+            # Libraries ask the clock, too (logging, multiprocessing): they get the real one.
             site = caller(sys._getframe(1))
             if site is None:
                 return real(*arguments, **options)
@@ -195,6 +196,7 @@ def _name_of_entry(entry: Any) -> Any:
 
 def _in_order(real: Callable[..., Any], state: int, *arguments: Any, **options: Any) -> list[Any]:
     """Return a folder's entries: by name in state 0, else shuffled."""
+    # Sorted before it is shuffled: the file system's own order changes between machines.
     entries = sorted(real(*arguments, **options), key=_name_of_entry)
     if state != 0:
         random.Random(state).shuffle(entries)

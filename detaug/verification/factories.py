@@ -163,6 +163,7 @@ def _from_file(file: Path) -> ModuleType:
         raise UnusableError(f"there is no file {str(file)!r}")
     file = file.resolve()
     _import_from(str(file.parent))
+    # A file called random.py must not take the standard library's place.
     is_name_taken = file.stem in sys.modules or file.stem in sys.stdlib_module_names
     name = f"detaug_verified_{file.stem}" if is_name_taken else file.stem
     spec = importlib.util.spec_from_file_location(name, file)
@@ -200,6 +201,7 @@ def call_factory(
     """
     with users_code("the factory"):
         value = factory()
+    # Outside: what is wrong with the value is no error of the user's code.
     try:
         if isinstance(value, DeterministicAugmenter):
             return _of_augmenter(value, stateless, batches_per_epoch)

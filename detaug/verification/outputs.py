@@ -79,6 +79,7 @@ def _difference(expected: Any, actual: Any) -> str:
     text = f" in {unequal.sum()} of {expected.size} elements"
     if expected.dtype.kind not in "fiub":
         return text
+    # Infinities and NaNs are among the values to be compared.
     with np.errstate(all="ignore"):
         distances = np.abs(expected.astype(np.float64) - actual.astype(np.float64))
         largest = float(np.nanmax(distances))

@@ -255,6 +255,7 @@ def _make(replayer: Replayer, key: BatchKey) -> Any:
 def _current_header(header: Record, augmenter: DeterministicAugmenter) -> Record:
     """Return the ledger's header as this pipeline on this machine would have written it."""
     declared = portable(augmenter.setup.declared)
+    # Line by line: a pipeline with more or fewer lines is another one in any case.
     if len(declared) == len(header["declared"]):
         pairs = zip(declared, header["declared"], strict=True)
         declared = [recorded if _is_of_script(line, recorded) else line for line, recorded in pairs]

@@ -221,19 +221,24 @@ def _serve(connection: Connection) -> None:
     """Answer each trial from a fork of this process, until the connection is closed."""
     reference = _result_or_sentence(partial(_receive_reference, connection))
     with ControlledEnvironment(Conditions()).around():
-        pass  # its imports are made here, once, and not in every fork
+        # What it imports is imported here, once, and not in every fork.
+        pass
     parent = os.getpid()
     while True:
         try:
             trial = connection.recv()
         except EOFError:
             return
+        # A fork has no threads, and nothing of earlier trials: what one of them changed in modules
+        # must not reach the next.
         child = os.fork()
         if child == 0:
             run_and_exit(partial(_answer, connection, parent, reference, trial))
         _, status = os.waitpid(child, 0)
         if status != 0:
-            return  # the child has died without an answer
+            # The child has died without an answer. The connection ends with this process, and the
+            # other end reports it.
+            return
 
 
 def _receive_reference(connection: Connection) -> Any:

@@ -84,7 +84,7 @@ def load_plans(dataset: str, name: str = "nnUNetPlans") -> tuple[dict[str, Any],
 
 def _checked_device(device: str) -> str:
     """Return the device, "cpu" or "cuda", or raise an `UnusableError`."""
-    # torch takes seconds to import: with "cpu" a mistake in the arguments is told at once.
+    # torch takes seconds to import: with "cpu" a mistake in the arguments is reported at once.
     if device == "cpu":
         return device
     import torch

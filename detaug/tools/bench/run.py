@@ -301,6 +301,6 @@ def _pipeline(target: str | None) -> FactoryResult:
         pipeline = call_factory(partial(demo_pipeline, DEMO_PATCH))
     else:
         pipeline = call_factory(load_factory(target))
-    # Here and not in the workers, of which every system has others.
+    # Here, once: every system starts workers of its own.
     warm_up(pipeline.transform, pipeline.source.loader)
     return pipeline

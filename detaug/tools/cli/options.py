@@ -214,7 +214,7 @@ class OutputType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     A file that cannot be written is refused before the work begins.
 
     Args:
-        suffixes: of which its name must have one; none: any.
+        suffixes: endings, one of which the file's name must have; none: any name.
     """
 
     name = "file"
