@@ -390,6 +390,7 @@ class DeterministicAugmenter(Generic[Batch]):
         num_processes = arguments.count("num_processes", value)
         executor = self._user_executor
         if executor is None:
+            # Not once in the constructor: the number may be set to 0, or from 0, later.
             executor = LocalProcesses() if num_processes else InThisProcess()
         self.executor: Executor = arguments.executor(executor)
         self._num_workers: int = self.executor.num_workers(num_processes)
@@ -423,6 +424,7 @@ class DeterministicAugmenter(Generic[Batch]):
         if self._is_settled:
             return
         with self._start_lock:
+            # Another thread may have settled it meanwhile.
             if self._is_settled:
                 return
             self._inspect_pipeline()
@@ -582,6 +584,7 @@ class DeterministicAugmenter(Generic[Batch]):
                 it again, until `set_epoch`, `load_state_dict` or `restart`.
             ValueError: `torch.distributed` is initialised, and another rank has another seed.
         """
+        # The loop has begun: from now on `set_epoch` with the loaded epoch starts that epoch again.
         self._loaded_epoch = None
         self._is_resuming_epoch = False
         self._start()

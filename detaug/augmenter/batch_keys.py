@@ -300,6 +300,7 @@ class DatasetView(Dataset[Any]):
         return repr(self._dataset)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
+        # Another process has no loader to read batches from: it gets the data set alone.
         return unwrapped, (self._dataset,)
 
 

@@ -274,6 +274,7 @@ class DataLoader(TorchDataLoader[Item]):
             # and the user may have read a batch before.
             logger.warning("worker_init_fn has no effect: this loader's workers have started")
             return
+        # First: it raises if the value comes too late, and nothing is shown that has no effect.
         lazy.set(attr, value)
         if attr == "collate_fn":
             self.__dict__["collate_fn"] = Collate(value, lazy)

@@ -85,6 +85,7 @@ def order_of(
     if isinstance(dataset, IterableDataset):
         return Order(ITERABLE, None, batch_size, drop_last)
     observer = None
+    # By name, so that Lightning is not imported for it.
     if type(batch_sampler).__name__ == _OBSERVER:
         observer = batch_sampler
         batch_sampler = batch_sampler._batch_sampler

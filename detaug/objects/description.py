@@ -343,6 +343,7 @@ def _text(value: Any) -> str | None:
 
 
 def _text_of_scalar(value: Any) -> str | None:
+    # From the narrowest class on: an Enum may be an int, and NumPy's float64 is a float.
     if value is None or isinstance(value, bool):
         return repr(value)
     if type(value) is str:

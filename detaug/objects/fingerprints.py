@@ -393,6 +393,7 @@ class _Encoder:
 
     def _feed_scalar(self, value: Any, where: str) -> bool:
         """Write a value without parts, or of a data class; return whether it was one."""
+        # From the narrowest class on: NumPy's float64 is a float, an Enum may be an int.
         if isinstance(value, np.generic):
             self._text("scalar")
             self._feed_array(np.asarray(value), where)

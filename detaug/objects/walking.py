@@ -162,6 +162,7 @@ def parts_of_function(function: types.FunctionType) -> Iterator[Edge]:
 
 def _parts_of_object(value: Any) -> Iterator[Edge]:
     attributes = attributes_of(value)
+    # What `gc.get_referents` leads to again: the class, the dict, and the attributes below.
     named = {id(type(value)), id(attributes)}
     if not isinstance(attributes, dict):
         attributes = {}

@@ -218,6 +218,7 @@ def device_generators(kind: str) -> list[torch.Generator]:
     module: Any = getattr(torch, kind, None)
     if module is None or not module.is_available() or module._is_in_bad_fork():
         return []
+    # Before that, devices have no generators.
     module.init()
     return list(module.default_generators[: module.device_count()])
 

@@ -55,7 +55,7 @@ class WhereMade(Numbers):
 
 
 class Running:
-    """An engine, and the augmenter that made its work."""
+    """An engine, and the augmenter that made its context."""
 
     def __init__(self, executor: Executor, **options: Any) -> None:
         loader = options.pop("loader", None) or Numbers(options.pop("fails_at", None))

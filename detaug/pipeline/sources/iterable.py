@@ -79,9 +79,11 @@ class IterableSource(Source):
             length = length_of(loader)
         except (TypeError, NotImplementedError):
             length = None
+        # A loader with a length declares that it ends.
         self.pass_per_epoch = length is not None and not self.restarts_every_epoch
         if self.default_num_streams == 1:
             self.length_hint = length
+        # Any other length is the loader's claim, and its passes may have other lengths.
         if isinstance(loader, (list, tuple, range)):
             self.num_steps = length
 

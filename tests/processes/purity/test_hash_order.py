@@ -117,6 +117,6 @@ def test_a_program_with_a_fixed_hash_seed_starts_no_interpreter():
         ) as augmenter:
             for _ in range(4):
                 next(augmenter)
-            print(augmenter._recheck_policy.knows_hash_order, augmenter._checks.informative > 0)
+            print(augmenter._recheck_policy.knows_hash_order, augmenter._recheck_policy.informative > 0)
         """
     assert run_python(code, PYTHONHASHSEED="77").split() == ["True", "True"]
