@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fidelity.results import (
+    Interval,
     Result,
     difference_interval,
     mean_difference,
@@ -15,7 +16,7 @@ from benchmarks.fidelity.results import (
     read,
 )
 from benchmarks.fidelity.shown import ALL, dice_of_runs, interval_text
-from benchmarks.fidelity.spread import spreads
+from benchmarks.fidelity.spread import Spread, spreads
 from benchmarks.fidelity.training import DETAUG, STOCK, VARIANT
 from benchmarks.tables.cpus import product_name
 
@@ -69,14 +70,23 @@ def dice_text(results: Sequence[Result]) -> str:
             interval_text(difference_interval(ours, theirs), "+"),
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    lines.append(f"| {ALL} | | | | {interval_text(mean_difference(pairs), '+')} |")
+    overall = mean_difference(pairs)
+    lines.append(f"| {ALL} | | | | {interval_text(overall, '+')} |")
+    lines += ["", _difference_text(overall)]
     return _with_minus_signs(lines)
+
+
+def _difference_text(overall: Interval) -> str:
+    """Return whether the tasks show a difference between the two trainers."""
+    if overall.is_known and not overall.low <= 0 <= overall.high:
+        return "**A difference was found**: the interval of all tasks does not contain 0."
+    return "**No difference was found**: the interval of all tasks contains 0."
 
 
 def spread_text(results: Sequence[Result]) -> str:
     """Return what was measured of the spread over seeds, "" without results of both variants."""
-    found = spreads(results, DETAUG, VARIANT)
-    if not found:
+    tasks = spreads(results, DETAUG, VARIANT)
+    if not tasks:
         return ""
     lines = [
         SPREAD_INTRODUCTION,
@@ -84,7 +94,7 @@ def spread_text(results: Sequence[Result]) -> str:
         f"| {' | '.join(SPREAD_COLUMNS)} |",
         f"|{'---|' * len(SPREAD_COLUMNS)}",
     ]
-    for spread in found:
+    for spread in tasks:
         low, high = spread.correlation_range
         cells = [
             spread.task,
@@ -96,7 +106,22 @@ def spread_text(results: Sequence[Result]) -> str:
             f"{spread.correlation:.2f} ({low:.2f} to {high:.2f})",
         ]
         lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", _pairing_text(tasks)]
     return _with_minus_signs(lines)
+
+
+def _pairing_text(tasks: Sequence[Spread]) -> str:
+    """Return what the correlations say about giving both variants the same seeds."""
+    paired = [spread.task for spread in tasks if spread.correlation_range[0] > 0]
+    if not paired:
+        return (
+            "**No gain from pairing was found**: every interval of the correlation contains 0 or "
+            "lies below it."
+        )
+    return (
+        f"**Pairing helped on {len(paired)} of {len(tasks)} tasks** ({', '.join(paired)}): only "
+        "there the interval of the correlation lies above 0."
+    )
 
 
 def _with_minus_signs(lines: Sequence[str]) -> str:
