@@ -129,7 +129,7 @@ def _verify_against(
 @click.option(
     "--only-applied",
     is_flag=True,
-    help="For a talk: find samples in which most transforms act, and draw one plane of each.",
+    help="For a talk: find samples in which most transforms act, and draw these transforms alone.",
 )
 @click.option("--samples", type=click.IntRange(1, 32), default=3, help="Rows of the sheet.")
 @click.option(
