@@ -56,7 +56,8 @@ def dice_text(results: Sequence[Result]) -> str:
     runs = dice_of_runs(results)
     if not runs:
         return ""
-    lines = [f"| task | runs | `{STOCK}` | `{DETAUG}` | difference |", "|---|---|---|---|---|"]
+    lines = [_measured_text(results), ""]
+    lines += [f"| task | runs | `{STOCK}` | `{DETAUG}` | difference |", "|---|---|---|---|---|"]
     pairs = []
     for task, arms in runs.items():
         ours = arms[DETAUG]
@@ -74,6 +75,14 @@ def dice_text(results: Sequence[Result]) -> str:
     lines.append(f"| {ALL} | | | | {interval_text(overall, '+')} |")
     lines += ["", _difference_text(overall)]
     return _with_minus_signs(lines)
+
+
+def _measured_text(results: Sequence[Result]) -> str:
+    """Return when and with which code the trainings ran."""
+    dates = sorted({result.date for result in results})
+    commits = sorted({str(result.commit) for result in results})
+    period = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return f"Measured {period}, commit {', '.join(commits)}:"
 
 
 def _difference_text(overall: Interval) -> str:

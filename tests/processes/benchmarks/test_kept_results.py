@@ -119,9 +119,12 @@ def test_a_simulated_epoch_has_the_seconds_of_250_steps() -> None:
 def test_the_study_says_whether_its_interval_contains_0(gain: float, conclusion: str) -> None:
     results = []
     for run in range(1, 6):
-        results.append(Result("a", STOCK, run, {}, 0.8 + 0.001 * run))
-        results.append(Result("a", DETAUG, run, {}, 0.806 + gain - 0.001 * run))
-    assert conclusion in dice_text(results)
+        for arm, dice in ((STOCK, 0.8 + 0.001 * run), (DETAUG, 0.806 + gain - 0.001 * run)):
+            date = f"2026-01-0{run}"
+            results.append(Result("a", arm, run, {}, dice, date=date, commit="0" * 10))
+    text = dice_text(results)
+    assert conclusion in text
+    assert text.startswith("Measured 2026-01-01 to 2026-01-05, commit 0000000000:")
 
 
 def test_every_line_of_the_headline_has_a_machine() -> None:
