@@ -39,6 +39,8 @@ def on_config(config: Any) -> Any:
     config.copyright = f"detaug {__version__}"
     if _REPOSITORY_URL:
         config.repo_url = _REPOSITORY_URL
+        # mkdocs derives the name before it calls this hook.
+        config.repo_name = _REPOSITORY_URL.rpartition("/")[2]
         config.edit_uri = "edit/main/docs/"
     return config
 

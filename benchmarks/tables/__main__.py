@@ -202,14 +202,16 @@ def ratios_table(results: Sequence[Result], lines: Sequence[Line]) -> str:
 
 def machines_table(results: Sequence[Result]) -> str:
     """Return what was measured on, when, and with which versions."""
-    heading = ["CPU", "cores", "measured", "Python", "commit", *PACKAGES]
+    heading = ["CPU", "cores", "measured", "commit", "versions"]
     text = [f"| {' | '.join(heading)} |", f"|{'---|' * len(heading)}"]
     for result in results:
         record = result["environment"]
+        versions = [f"Python {record['python']}"]
+        versions += [f"{package} {record['packages'][package]}" for package in PACKAGES]
         cells = [product_name(record["cpu"])]
-        cells += [record[key] for key in ("cores", "date", "python", "commit")]
-        cells += [record["packages"][package] for package in PACKAGES]
-        text.append(f"| {' | '.join(map(str, cells))} |")
+        cells += [str(record[key]) for key in ("cores", "date", "commit")]
+        cells.append(", ".join(versions))
+        text.append(f"| {' | '.join(cells)} |")
     return "\n".join(text) + "\n"
 
 

@@ -15,7 +15,7 @@ from benchmarks.fidelity.results import (
     mean_interval,
     read,
 )
-from benchmarks.fidelity.spread import spreads
+from benchmarks.fidelity.spread import Spread, spreads
 from benchmarks.fidelity.training import DETAUG, STOCK, VARIANT
 from benchmarks.tables.cpus import product_name
 
@@ -55,7 +55,8 @@ def dice_text(results: Sequence[Result]) -> str:
     runs = _dice_of_runs(results)
     if not runs:
         return ""
-    lines = [f"| task | runs | `{STOCK}` | `{DETAUG}` | difference |", "|---|---|---|---|---|"]
+    lines = [_measured_text(results), ""]
+    lines += [f"| task | runs | `{STOCK}` | `{DETAUG}` | difference |", "|---|---|---|---|---|"]
     pairs = []
     for task, arms in runs.items():
         ours = arms[DETAUG]
@@ -69,8 +70,25 @@ def dice_text(results: Sequence[Result]) -> str:
             _interval_text(difference_interval(ours, theirs), "+"),
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    lines.append(f"| all tasks | | | | {_interval_text(mean_difference(pairs), '+')} |")
+    overall = mean_difference(pairs)
+    lines.append(f"| all tasks | | | | {_interval_text(overall, '+')} |")
+    lines += ["", _difference_text(overall)]
     return _with_minus_signs(lines)
+
+
+def _measured_text(results: Sequence[Result]) -> str:
+    """Return when and with which code the trainings ran."""
+    dates = sorted({result.date for result in results})
+    commits = sorted({str(result.commit) for result in results})
+    period = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return f"Measured {period}, commit {', '.join(commits)}:"
+
+
+def _difference_text(overall: Interval) -> str:
+    """Return whether the tasks show a difference between the two trainers."""
+    if overall.is_known and not overall.low <= 0 <= overall.high:
+        return "**A difference was found**: the interval of all tasks does not contain 0."
+    return "**No difference was found**: the interval of all tasks contains 0."
 
 
 def _dice_of_runs(results: Sequence[Result]) -> dict[str, dict[str, list[float]]]:
@@ -93,8 +111,8 @@ def _interval_text(interval: Interval, sign: str = "") -> str:
 
 def spread_text(results: Sequence[Result]) -> str:
     """Return what was measured of the spread over seeds, "" without results of both variants."""
-    spreads_of_tasks = spreads(results, DETAUG, VARIANT)
-    if not spreads_of_tasks:
+    tasks = spreads(results, DETAUG, VARIANT)
+    if not tasks:
         return ""
     lines = [
         SPREAD_INTRODUCTION,
@@ -102,7 +120,7 @@ def spread_text(results: Sequence[Result]) -> str:
         f"| {' | '.join(SPREAD_COLUMNS)} |",
         f"|{'---|' * len(SPREAD_COLUMNS)}",
     ]
-    for spread in spreads_of_tasks:
+    for spread in tasks:
         low, high = spread.correlation_range
         cells = [
             spread.task,
@@ -114,7 +132,22 @@ def spread_text(results: Sequence[Result]) -> str:
             f"{spread.correlation:.2f} ({low:.2f} to {high:.2f})",
         ]
         lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", _pairing_text(tasks)]
     return _with_minus_signs(lines)
+
+
+def _pairing_text(tasks: Sequence[Spread]) -> str:
+    """Return what the correlations say about giving both variants the same seeds."""
+    paired = [spread.task for spread in tasks if spread.correlation_range[0] > 0]
+    if not paired:
+        return (
+            "**No gain from pairing was found**: every interval of the correlation contains 0 or "
+            "lies below it."
+        )
+    return (
+        f"**Pairing helped on {len(paired)} of {len(tasks)} tasks** ({', '.join(paired)}): only "
+        "there the interval of the correlation lies above 0."
+    )
 
 
 def _with_minus_signs(lines: Sequence[str]) -> str:

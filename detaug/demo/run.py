@@ -170,28 +170,27 @@ def _batch_fingerprints(run: Run, bar: Progress) -> list[str]:
                 os.kill(pid, signal.SIGKILL)
             bar.advance()
 
-    with augmenter_of(run.augmenter, run.processes) as augmenter:
+    with _augmenter_of(run.augmenter, run.processes) as augmenter:
         if not run.resume:
             take_until(augmenter, BATCHES)
             return fingerprints
         take_until(augmenter, BATCHES // 2)
         state = augmenter.state_dict()
-    with augmenter_of(run.augmenter, run.processes + 1) as augmenter:
+    with _augmenter_of(run.augmenter, run.processes + 1) as augmenter:
         augmenter.load_state_dict(state)
         take_until(augmenter, BATCHES)
     return fingerprints
 
 
 @contextmanager
-def augmenter_of(name: str, processes: int, patch: int = PATCH) -> Iterator[Any]:
+def _augmenter_of(name: str, processes: int) -> Iterator[Any]:
     """Yield an augmenter over the demo's MRI, with batchgenerators' transforms.
 
     Args:
         name: `STOCK` or `OURS`.
         processes: worker processes.
-        patch: edge of the cubic patches, in voxels.
     """
-    patch_size = (patch,) * 3
+    patch_size = (PATCH,) * 3
     loader = MRIPatchLoader([load_template()], BATCH_SIZE, enlarged(patch_size))
     augment = training_transforms(patch_size)
 

@@ -294,7 +294,7 @@ class PrefetchingEngine:
             while not self._closing:
                 self._run_once()
         except OSError as error:
-            self.fail(explained(error, "the workers cannot go on"))
+            self.fail(explained(error, "the workers cannot continue"))
         except Exception as error:
             # A defect of this package must not leave the user waiting forever.
             logger.exception("the engine's thread failed")

@@ -89,8 +89,8 @@ def _reduce_by_name(obj: Any) -> Any:
     if _named(obj.__module__, obj.__qualname__) is obj:
         return NotImplemented
     class_number: Any = ""
-    # cloudpickle has numbered the classes that it has sent here by value. Any other class is left to
-    # pickle.
+    # cloudpickle has numbered the classes that it has sent here by value. Any other class is left
+    # to pickle.
     if isinstance(obj, type):
         class_number = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.get(obj)
     if class_number is None:

@@ -41,8 +41,8 @@ _NO_HELPER = (
     "the helper process, from which this augmenter's workers are forked, was killed. Workers as"
     " they were at the start can no longer be made, and others might make other batches. restart()"
     " starts workers from this program as it is now, at the start of the epoch; then"
-    " load_state_dict() with a state_dict() taken before goes on where it stood. With"
-    " LocalProcesses(start_method='forkserver') or 'spawn' workers can be made anew at any time."
+    " load_state_dict() with a state_dict() taken before continues with the batch that was due."
+    " With LocalProcesses(start_method='forkserver') or 'spawn' they can be replaced at any time."
 )
 
 

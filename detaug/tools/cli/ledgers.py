@@ -15,17 +15,19 @@ _RUN = click.Path(path_type=Path)
 @click.argument("a", type=_RUN)
 @click.argument("b", type=_RUN)
 def diff(a: Path, b: Path) -> None:
-    """Compare the ledgers of two runs: equal, or the first epoch and step that differ, in which
-    keys, how many batches differ after it, and what differs in the headers, the most likely cause
-    first. Times, process numbers and restarts do not count.
+    """Compare the ledgers of two runs, or two trainings of nnU-Net.
 
-    Of nnU-Net, A and B are folders fold_X of its results. What the trainings are made of (seed,
-    data, plans, pipeline ...), the metrics of every epoch, and the weights are compared, by the
-    best checkpoint that both have.
+    For two ledgers the command prints that they are equal, or the first epoch and step that differ
+    and in which keys, the number of batches that differ after it, and the differences between the
+    headers, the most likely cause first. Times, process numbers and restarts are not compared.
 
-    Both may be somebody else's: they are read as data, and none of their code is run.
+    For nnU-Net, A and B are folders fold_X of its results. Compared are what the trainings are made
+    of (seed, data, plans, pipeline ...), the metrics of every epoch, and the weights of the best
+    checkpoint that both have.
 
-    The exit status is 0 if all is equal, 1 if not, 2 if there is nothing that can be compared.
+    A and B may come from somebody else: they are read as data, and no code in them is run.
+
+    The exit status is 0 if all is equal, 1 if not, and 2 if A and B cannot be compared.
     """
     if a.is_dir() or b.is_dir():
         from rich.text import Text

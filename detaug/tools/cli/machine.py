@@ -51,14 +51,14 @@ def _print_machine() -> None:
         click.echo(f"- {sentence}")
 
 
-@click.command(short_help="Compile the transforms' kernels ahead.")
+@click.command(short_help="Compile the transforms' kernels ahead of time.")
 def warmup() -> None:
-    """Compile the transforms' kernels, so that no training waits for it: for this machine and this
-    version.
+    """Compile the transforms' kernels ahead of time, so that no training waits for it.
 
-    Compiled code is kept in the package's own folder or, where that is read-only, in the user's
-    cache folder; the environment variable NUMBA_CACHE_DIR chooses another place. Run it while
-    building a container's image, and its processes only load.
+    Compiled code is for this machine and this version. It is kept in the package's own folder or,
+    if that is read-only, in the user's cache folder; the environment variable NUMBA_CACHE_DIR names
+    another one. Run this command while you build a container's image: processes in the container
+    then load the kernels.
     """
     from detaug.kernels.ahead import compile_ahead
     from detaug.kernels.cache import cache_folder

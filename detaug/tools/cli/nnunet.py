@@ -86,10 +86,11 @@ def verify(device: str | None, keep: Path | None, **asked: Any) -> None:
     """Prove that a training on your own preprocessed data is reproducible, or find where it
     diverges.
 
-    DATASET (a number, or DatasetXXX_Name) is trained in the configuration CONFIG three times for a
-    few steps: straight through with two processes that load data, straight through with none, and
-    killed in the middle of an epoch and resumed. The three checkpoint_final.pth are compared byte
-    for byte. Where they differ, the first step and what differs in it are named.
+    The command trains on DATASET (a number, or DatasetXXX_Name) in the configuration CONFIG three
+    times for a few steps: straight through with two processes that load data, straight through with
+    none, and killed in the middle of an epoch and resumed. It compares the three
+    checkpoint_final.pth byte for byte. If they differ, it names the first step that differs, and
+    what differs in it.
 
     Nothing is written to nnUNet_results, and to nnUNet_preprocessed only what nnU-Net itself writes
     when it first trains (splits_final.json). Preprocessed cases are unpickled, as nnU-Net does it,
@@ -139,13 +140,13 @@ def export(model: Path, output: Path | None) -> None:
 
 @nnunet.command(short_help="Train nnU-Net on a toy data set, kill it, continue it, compare.")
 def demo() -> None:
-    """Show on a toy data set that a training which is killed and continued ends with the same
+    """Show on a toy data set that a training that is killed and continued ends with the same
     checkpoint.
 
     nnUNetTrainerDetAug trains on the CPU for two short epochs: once straight through, and once with
     another number of workers, killed (SIGKILL) in the second epoch and continued with --c. The two
-    checkpoint_final.pth are compared byte for byte. It takes about two minutes on two idle cores;
-    afterwards nothing is left of it.
+    checkpoint_final.pth are compared byte for byte. It takes about two minutes on two idle cores,
+    and leaves no files.
 
     The exit status is 0 if they are equal, 1 if not, and 2 if nnU-Net is missing or the first
     training fails.

@@ -12,14 +12,14 @@ from detaug.tools.cli import options
 from detaug.tools.cli.options import OutputType, conclude, json_option, write_output
 
 
-@click.command(short_help="Prove that a pipeline is deterministic, or find what is not.")
+@click.command(short_help="Prove that a pipeline is deterministic, or find the cause.")
 @click.argument("target", metavar="MODULE:FACTORY")
 @click.option(
     "--against",
     "ledger",
     metavar="LEDGER",
     type=click.Path(path_type=Path, resolve_path=True),
-    help="Only replay batches of this recorded run, and compare.",
+    help="Replay batches of this recorded run and compare them; nothing else.",
 )
 @click.option(
     "--batches",
@@ -45,19 +45,19 @@ from detaug.tools.cli.options import OutputType, conclude, json_option, write_ou
 def verify(
     target: str, ledger: Path | None, batches: int | None, json_file: Path | None, **settings: Any
 ) -> None:
-    """Prove that a pipeline gives the same batches under all circumstances, or find what does not.
+    """Prove that a pipeline gives the same batches under all circumstances, or find the cause.
 
     MODULE:FACTORY, as package.module:factory or path/to/file.py:factory, is a function without
     arguments. It returns (loader, transform), where the transform may be None, a map-style data
     set, or a DeterministicAugmenter. Its batches are made with several process counts and start
     methods, resumed, replayed, with another clock, another PYTHONHASHSEED and more.
 
-    With --against, some batches of a run that kept a ledger are made again with its seed, in this
-    process, and compared with it: evenly spaced, from the first to the last. Where any differs, its
-    keys are named, and the parameters and versions that are not the ledger's.
+    With --against, batches of a run that kept a ledger are replayed in this process with the
+    ledger's seed, evenly spaced from the first to the last, and compared with the ledger. If one
+    differs, the command names its keys, and the parameters and versions that have changed.
 
-    The exit status is 0 if all are equal, 1 if bytes differ, 2 if there is no such pipeline or
-    ledger, or a row or batch could not be made.
+    The exit status is 0 if all are equal, 1 if bytes differ, and 2 if the pipeline or the ledger
+    does not exist, or a row or batch could not be made.
     """
     from detaug.system.progress import progress
 
@@ -131,7 +131,7 @@ def _verify_against(
 @click.option(
     "--only-applied",
     is_flag=True,
-    help="For a talk: look for samples in which most transforms act, and draw one plane of each.",
+    help="For a talk: find samples in which most transforms act, and draw these transforms alone.",
 )
 @click.option("--samples", type=click.IntRange(1, 32), default=3, help="Rows of the sheet.")
 @click.option(
@@ -158,15 +158,16 @@ def preview(
 
     MODULE:FACTORY is as for `detaug verify`. The samples are those of a training with this seed. If
     the factory returns an augmenter, its name counts as well: name="train" draws other numbers than
-    no name. Without a factory, the demo is drawn: a pipeline on an MRI that comes with nilearn.
+    no name. Without a factory, the command draws the demo: a pipeline on an MRI that comes with
+    nilearn.
 
-    MODULE:FACTORY may also be one of detaug's transforms. The demo's MRI is then drawn at three
-    strengths: the weakest, the median and the strongest of 16 draws.
+    MODULE:FACTORY may also be one of detaug's transforms. The command then draws the demo's MRI at
+    three strengths: the weakest, the median and the strongest of 16 draws.
 
     With --nnunet, preprocessed cases are unpickled, as nnU-Net does it. Unpickling runs code that
     is in them.
 
-    The exit status is 2 where there is no pipeline with images.
+    The exit status is 2 if there is no pipeline with images.
     """
     from detaug.system.progress import progress
     from detaug.tools.previews import preview as make
@@ -216,14 +217,14 @@ def bench(
 ) -> None:
     """Measure batches per second by the number of processes.
 
-    MODULE:FACTORY is as for `detaug verify`; without it, the demo's patches of an MRI are measured.
-    The same pipeline runs under DeterministicAugmenter, batchgenerators'
-    NonDetMultiThreadedAugmenter and torch's DataLoader, in turn, each run in a process of its own.
-    It takes about a minute on two idle cores; --seconds bounds each run. Where other programs use
-    the cores, table and picture say that the figures are not valid.
+    MODULE:FACTORY is as for `detaug verify`; without it, the command measures the demo's patches of
+    an MRI. The same pipeline runs under DeterministicAugmenter, batchgenerators'
+    NonDetMultiThreadedAugmenter and torch's DataLoader, in turn, each run in its own process. It
+    takes about a minute on two idle cores. If other programs use the cores meanwhile, table and
+    picture mark the figures as not valid.
 
-    The exit status is 2 where detaug cannot run the pipeline; what only another system cannot run
-    is said in the report.
+    The exit status is 2 if detaug cannot run the pipeline. If only another system cannot, the table
+    has the reason.
     """
     if 0 in (processes or ()):
         raise click.BadParameter(
@@ -243,14 +244,15 @@ def bench(
     conclude([*result.render(), Text(f"Drawn in {output}", "dim")], 0, json_file, asdict(result))
 
 
-@click.command(short_help="Compare batches of a real MRI, run after run.")
+@click.command(short_help="Compare batches of a real MRI: batchgenerators' and detaug's.")
 def demo() -> None:
-    """Run one augmentation pipeline on a real MRI again and again, and compare the batches.
+    """Run one augmentation pipeline on a real MRI several times, and compare the batches.
 
-    It goes through batchgenerators' own 3-D augmentation: twice through its
-    NonDetMultiThreadedAugmenter, then through DeterministicAugmenter in the calling process, in two
-    workers, with a worker killed in mid-run, and stopped halfway and resumed. The exit status is 1
-    if any two runs of DeterministicAugmenter differ, and 2 if the MRI is missing.
+    The pipeline is batchgenerators' own 3-D augmentation. It runs twice under
+    NonDetMultiThreadedAugmenter. Then it runs under DeterministicAugmenter: in the calling process,
+    in two workers, with a worker killed in mid-run, and stopped halfway and resumed.
+
+    The exit status is 1 if two runs of DeterministicAugmenter differ, and 2 if the MRI is missing.
     """
     from detaug.demo.run import run_all
     from detaug.system.progress import progress

@@ -6,8 +6,9 @@ The sheet has a row for each sample and a column for each transform.
 from __future__ import annotations
 
 import io
+import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -44,6 +45,25 @@ _COMPACT_LETTERS = 28
 _COMPACT_LINES = 3
 #: The height of a caption's line in inches.
 _LINE = 0.14
+_COMPACT_LINE = 0.2
+
+#: A number of a caption that is no whole one.
+_NUMBER = re.compile(r"-?\d+\.\d+(?:e[+-]\d+)?")
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A cell of the sheet.
+
+    Attributes:
+        title: above it; "": none.
+        view: None: the caption alone.
+        caption: one text a line.
+    """
+
+    title: str
+    view: View | None
+    caption: list[str]
 
 
 @dataclass(frozen=True)
@@ -56,7 +76,8 @@ class Preview:
         title: of the sheet.
         subtitle: seed, epoch, channel.
         samples: the rows.
-        is_compact: whether a cell has one plane, and a caption that a projector shows.
+        is_compact: whether a row has only the transforms that act, a cell one plane, and a
+            caption that a projector shows.
         columns: what a column after the first is, "transform" or "strength".
     """
 
@@ -121,26 +142,24 @@ class Preview:
         Args:
             kind: "png", "svg" or "pdf".
         """
-        names = ["as loaded"]
-        names += [f"{number} {name}" for number, (_, name) in enumerate(self.places, 1)]
-        columns = max(len(names), _LEAST)
+        rows = [self._row(sample, is_first=sample is self.samples[0]) for sample in self.samples]
+        columns = max(_LEAST, *map(len, rows))
+        captions = _CAPTION_LINES * _LINE / 2
+        if self.is_compact:
+            captions = (_COMPACT_LINES + 1) * _COMPACT_LINE
         heights = []
         for sample in self.samples:
-            height = self._shown(sample.before).height
-            heights.append(_WIDTH * height + _CAPTION_LINES * _LINE / 2)
+            heights.append(_WIDTH * self._shown(sample.before).height + captions)
         figure = figure_of(f"{self.title}\n{self.subtitle}", _WIDTH * columns, sum(heights) + 1.5)
         grid = figure.subplots(
             len(heights), columns, squeeze=False, gridspec_kw={"height_ratios": heights}
         )
         for axes in grid.flat:
             axes.set_axis_off()
-        for axes, name in zip(grid[0], names, strict=False):
-            axes.set_title(name, loc="left", fontsize=10, fontweight="bold")
-        for row, sample in zip(grid, self.samples, strict=True):
+        for row_of_axes, row, sample in zip(grid, rows, self.samples, strict=True):
             window = window_of(self._shown(sample.before).planes)
-            for axes, (view, caption) in zip(row, self._cells(sample), strict=False):
-                shown = None if view is None else self._shown(view)
-                _draw_cell(axes, shown, window, caption, is_compact=self.is_compact)
+            for axes, cell in zip(row_of_axes, row, strict=False):
+                _draw_cell(axes, cell, window, is_compact=self.is_compact)
         figure.supxlabel(textwrap.fill(self._footer(), 34 * columns), x=0.01, ha="left", fontsize=8)
         if self.legend:
             _draw_legend(figure, self.legend, columns)
@@ -169,18 +188,26 @@ class Preview:
             )
         return text
 
-    def _cells(self, sample: Sample) -> Iterator[tuple[View | None, list[str]]]:
-        """Yield (view or None, caption) for each column of a sample's row."""
-        yield sample.before, [sample.title, sample.before.size]
+    def _row(self, sample: Sample, *, is_first: bool) -> list[_Cell]:
+        """Return the cells of a sample's row; the first row has the titles of all."""
+        before = self._shown(sample.before)
+        if self.is_compact:
+            row = [_Cell("as loaded", before, [sample.title, before.size])]
+            acting = [step for step in sample.steps if step.changed]
+            row += [_Cell(step.name, self._shown(step.view), step.caption) for step in acting]
+            return row
+        row = [_Cell("as loaded" if is_first else "", before, [sample.title, before.size])]
         steps = {step.place: step for step in sample.steps}
-        for place, _ in self.places:
+        for number, (place, name) in enumerate(self.places, 1):
+            title = f"{number} {name}" if is_first else ""
             step = steps.get(place)
             if step is None:
-                yield None, ["not applied"]
+                row.append(_Cell(title, None, ["not applied"]))
             elif step.changed:
-                yield step.view, step.caption
+                row.append(_Cell(title, step.view, step.caption))
             else:
-                yield None, ["no change", *step.caption]
+                row.append(_Cell(title, None, ["no change", *step.caption]))
+        return row
 
     def save(self, file: str | Path) -> Path:
         """Write the contact sheet, as a PNG or by the file's suffix (.svg, .pdf).
@@ -222,19 +249,20 @@ def _draw_legend(figure: Any, legend: dict[str, str], columns: int) -> None:
     )
 
 
-def _draw_cell(
-    axes: Any, view: View | None, usual: Window, caption: list[str], *, is_compact: bool
-) -> None:
-    """Draw a view and its caption; None: the caption alone.
+def _draw_cell(axes: Any, cell: _Cell, usual: Window, *, is_compact: bool) -> None:
+    """Draw a cell's title, view and caption.
 
     Args:
         axes: of the cell.
-        view: a sample at one moment.
+        cell: what is drawn.
         usual: the row's grey scale.
-        caption: one text a line.
         is_compact: few lines in large letters.
     """
     size = 10 if is_compact else 7
+    view = cell.view
+    caption = cell.caption
+    if cell.title:
+        axes.set_title(cell.title, loc="left", fontsize=10, fontweight="bold")
     if view is None:
         text = _wrapped(caption, is_compact)
         axes.text(0, 1, text, transform=axes.transAxes, va="top", fontsize=size, color="dimgray")
@@ -254,8 +282,7 @@ def _draw_cell(
 def _wrapped(caption: Sequence[str], is_compact: bool) -> str:
     """Return a caption that fits its column."""
     if is_compact:
-        # The first params are the ones that matter: strength before details.
-        return "\n".join(_cut(text, _COMPACT_LETTERS) for text in caption[:_COMPACT_LINES])
+        return "\n".join(_compact(caption)[:_COMPACT_LINES])
     lines: list[str] = []
     for text in caption:
         lines += textwrap.wrap(text, _LETTERS)
@@ -264,8 +291,24 @@ def _wrapped(caption: Sequence[str], is_compact: bool) -> str:
     return "\n".join(lines)
 
 
-def _cut(text: str, letters: int) -> str:
-    """Return a text of at most `letters` characters; an ellipsis stands for the rest."""
-    if len(text) <= letters:
-        return text
-    return f"{text[: letters - 1]}…"
+def _compact(caption: Sequence[str]) -> list[str]:
+    """Return the lines of a caption that a listener can read: numbers of three digits, no matrix.
+
+    The first params are the ones that matter: strength before details.
+    """
+    lines = []
+    for text in caption:
+        short = _NUMBER.sub(_three_digits, text)
+        # A list of one number is that number, a list of one list that list.
+        short = re.sub(r"=\[([^\[\],]+)\]$", r"=\1", short)
+        short = re.sub(r"=\[(\[[^\[\]]+\])\]$", r"=\1", short)
+        if len(short) <= _COMPACT_LETTERS:
+            lines.append(short)
+        elif "=" not in short:
+            lines.append(f"{short[: _COMPACT_LETTERS - 1]}…")
+    return lines
+
+
+def _three_digits(number: re.Match[str]) -> str:
+    """Return a number with three significant digits."""
+    return f"{float(number[0]):.3g}"

@@ -206,7 +206,7 @@ def _as_numpy(key: str, value: Any) -> np.ndarray:
         # Two frames up: the line that calls `checked_array`.
         warnings.warn(
             f"{key} requires a gradient, and what transforms give has none: "
-            f"pass {key}.detach() to say so",
+            f"pass {key}.detach() if that is intended",
             stacklevel=3,
         )
     try:

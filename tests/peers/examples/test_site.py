@@ -48,6 +48,9 @@ def test_one_variable_makes_the_links_to_the_repository(address: str, tmp_path: 
     home = (tmp_path / "index.html").read_text()
     assert 'href="migrate.html">migrate.md' not in home, "links are named by titles"
     assert home.count('class="md-button') == 3
+    assert "<title>detaug</title>" in home
+    repository_link = re.search(r'class="md-source__repository">\s*(\S+)', home)
+    assert (repository_link is not None and repository_link[1] == "detaug") == bool(address)
     assert "javascripts/iframe-worker.js" in home, "search works from the file system"
     assert not re.search(r'<(?:script|link|img)[^>]* (?:src|href)="https?:', home), "all is local"
 

@@ -98,7 +98,10 @@ def test_variants_that_vary_together_differ_less_with_the_same_seeds() -> None:
         assert (spread.paired < 0.5 * spread.unpaired) == (share == 0.9)
         assert low < spread.correlation < high
         assert (low > 0.5) == (share == 0.9)
-        assert "| a | 40 | 0.8" in spread_text(found)
+        text = spread_text(found)
+        assert "| a | 40 | 0.8" in text
+        assert ("Pairing helped on 1 of 1 tasks" in text) == (share == 0.9)
+        assert ("No gain from pairing was found" in text) == (share == 0.0)
     assert spread_text(found[:3]) == ""
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from benchmarks.fidelity.results import Result
+from benchmarks.fidelity.training import DETAUG, STOCK
 from benchmarks.tables.__main__ import (
     BLOCK,
     COMPUTED,
@@ -27,7 +29,7 @@ from benchmarks.tables.__main__ import (
     with_tables,
 )
 from benchmarks.tables.cpus import product_name
-from benchmarks.tables.studies import epochs_text, kept_studies
+from benchmarks.tables.studies import dice_text, epochs_text, kept_studies
 
 #: A number that is a multiple or a share; not the × of a shape (128×128, 2 × 64).
 FIGURE = re.compile(r"\d\s?(?:×(?!\s?\d)|x\b|%|times as\b|times faster|times slower)")
@@ -108,6 +110,21 @@ def test_a_simulated_epoch_has_the_seconds_of_250_steps() -> None:
     text = epochs_text([{"environment": environment, "rows": rows}])
     assert "| 90 ms | 2 | 50 s | 28 s | 22 s | 0 s |" in text
     assert "*simulated step*, on AMD EPYC 9005" in text
+
+
+@pytest.mark.parametrize(
+    ("gain", "conclusion"),
+    [(0.0, "**No difference was found**"), (0.1, "**A difference was found**")],
+)
+def test_the_study_says_whether_its_interval_contains_0(gain: float, conclusion: str) -> None:
+    results = []
+    for run in range(1, 6):
+        for arm, dice in ((STOCK, 0.8 + 0.001 * run), (DETAUG, 0.806 + gain - 0.001 * run)):
+            date = f"2026-01-0{run}"
+            results.append(Result("a", arm, run, {}, dice, date=date, commit="0" * 10))
+    text = dice_text(results)
+    assert conclusion in text
+    assert text.startswith("Measured 2026-01-01 to 2026-01-05, commit 0000000000:")
 
 
 def test_every_line_of_the_headline_has_a_machine() -> None:

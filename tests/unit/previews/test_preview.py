@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import re
 from typing import Any
 
 import numpy as np
@@ -253,3 +254,18 @@ def test_only_applied_finds_samples_in_which_every_transform_acts() -> None:
     preview = detaug.preview(make, samples=1, seed=5, only_applied=True)
     assert names_of(preview) == ["GaussianNoise", "RemoveLabel"]
     assert [step.changed for step in preview.samples[0].steps] == [True, True]
+
+
+def test_a_compact_sheet_has_short_captions_and_only_transforms_that_act() -> None:
+    image, labels = blob()
+    pipeline = t.Compose([t.RandomApply(t.RemoveLabel(1, 0), 0), t.GaussianNoise((0.1, 0.2))])
+
+    def make() -> Any:
+        return Loader(image, labels), pipeline
+
+    picture = detaug.preview(make, samples=1, only_applied=True).picture("svg").decode()
+    texts = re.findall(r"<!-- (.*?) -->", picture)
+    assert "GaussianNoise" in texts
+    assert not any("RemoveLabel" in text or "not applied" in text for text in texts)
+    (sigma,) = [text for text in texts if text.startswith("sigmas=")]
+    assert re.fullmatch(r"sigmas=0\.\d{1,3}", sigma)

@@ -26,7 +26,7 @@ def table() -> dict[str, list[str]]:
     """batchgeneratorsv2's name -> the names here, as the documentation has them."""
     rows = re.findall(r"^\| (`\w.*?) \| (`.*?) \|", DOCUMENTATION.read_text(), re.MULTILINE)
     return {
-        theirs: re.findall(r"`(\w+)`", ours)
+        theirs: re.findall(r"`(\w+)`", ours.partition(":")[0])
         for left, ours in rows
         for theirs in re.findall(r"`(\w+)`", left)
         if theirs[0].isupper()
