@@ -86,7 +86,7 @@ def _measured_text(results: Sequence[Result]) -> str:
 
 def _difference_text(overall: Interval) -> str:
     """Return whether the tasks show a difference between the two trainers."""
-    if overall.is_known and not overall.low <= 0 <= overall.high:
+    if overall.is_known and abs(overall.mean) > overall.half:
         return "**A difference was found**: the interval of all tasks does not contain 0."
     return "**No difference was found**: the interval of all tasks contains 0."
 
