@@ -324,7 +324,7 @@ class Settings:
             executor=executor,
             ledger=self.ledger,
         )
-        augmenter.settle()
+        augmenter.settle_as_constructed()
         return augmenter
 
     def arguments(self) -> dict[str, Any]:
