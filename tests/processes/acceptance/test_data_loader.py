@@ -23,6 +23,7 @@ import torch.distributed
 from torch.utils.data import Subset, WeightedRandomSampler, get_worker_info
 
 from detaug import DataLoader, LocalProcesses, fingerprint
+from detaug.errors import BatchError
 from tests.support.numbers import Numbers, Seen, epochs, loader, samples, seen
 from tests.support.processes import worker_pids
 
@@ -98,6 +99,17 @@ def test_threads_share_an_epoch(closing: list[DataLoader[Any]], workers: int) ->
         thread.start()
         thread.join()
     assert found == epochs(2)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_sampler_that_fails_fails_the_batch(
+    closing: list[DataLoader[Any]], workers: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    batches = loader(batch_size=1, shuffle=None, batch_sampler=[[0], []], num_workers=workers)
+    closing.append(batches)
+    with pytest.raises(BatchError, match="gave a batch without samples"):
+        next(iter(batches))
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_a_fork_reads_a_loader_that_was_only_made(closing: list[DataLoader[Any]]) -> None:
