@@ -272,13 +272,37 @@ def pickled(value: Any) -> Any:
     return pickle.loads(pickle.dumps(value))
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, pickled])
+COPIES = [copy.copy, copy.deepcopy, pickled]
+
+
+@pytest.mark.parametrize("copied", COPIES)
 def test_a_copy_stands_where_the_loader_does(copied: Any) -> None:
     assert seen(copied(loader())) == epochs(1)[0]
     batches = loader()
     passing = iter(batches)
     next(passing)
     assert seen(copied(batches)) == seen(passing)
+
+
+class Doubled(DataLoader[Any]):
+    """A subclass with other arguments, and an attribute of its own."""
+
+    def __init__(self, dataset: Any, factor: int) -> None:
+        super().__init__(dataset, 2, seed=3, check=False)
+        self.factor = factor
+        self.owner = self
+
+    def __iter__(self) -> Any:
+        for batch in super().__iter__():
+            yield batch * self.factor
+
+
+@pytest.mark.parametrize("copied", COPIES)
+def test_a_copy_of_a_subclass_is_one_with_its_attributes(copied: Any) -> None:
+    batches = Doubled(Numbers(4), 2)
+    again = copied(batches)
+    assert seen(again) == seen(batches) == [(0, 2), (4, 6)]
+    assert type(again.owner) is Doubled
 
 
 def test_a_loader_that_was_only_made_has_drawn_nothing() -> None:
