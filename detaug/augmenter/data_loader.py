@@ -47,6 +47,8 @@ from detaug.augmenter.loader_settings import (
     order_of,
     wraps_batches,
 )
+from detaug.augmenter.passes import empty_pass
+from detaug.augmenter.reading_ahead import is_read_ahead
 from detaug.engine import arguments
 from detaug.engine.arguments import Check, Skip
 from detaug.engine.executor import Executor
@@ -285,8 +287,8 @@ class DataLoader(TorchDataLoader[Item]):
         if self._reads_keys:
             return super().__iter__()
         if self._is_empty():
-            return iter(())
-        return self._lazy.new_pass()  # type: ignore[no-any-return]
+            return empty_pass()
+        return self._lazy.new_pass(is_read_ahead())  # type: ignore[no-any-return]
 
     def _is_empty(self) -> bool:
         """Return whether an epoch has no batch, and log a warning if so."""

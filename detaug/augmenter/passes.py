@@ -15,12 +15,15 @@ epoch is read again and again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+import weakref
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from torch.utils.data import DistributedSampler
 
 from detaug.seeding.tree import spawn_key_element
+from detaug.system.platform import at_fork
 
 #: The keys that a loader's state dict must have. ``named`` and ``left`` may be missing.
 _REQUIRED = frozenset({"augmenter", "next_epoch", "in_epoch"})
@@ -202,12 +205,43 @@ class Epochs:
         return name == name_at_iter and name != self._firm_name and not rest.was_left
 
 
+class Pass(Iterator[Any]):
+    """An iterator over one epoch, which begins when its first batch is requested.
+
+    Args:
+        batches: yields the batches.
+        length: returns the number of batches of a whole epoch, which is the iterator's length, as
+            with torch's own.
+    """
+
+    def __init__(self, batches: Generator[Any, None, None], length: Callable[[], int]) -> None:
+        self._batches = batches
+        self._length = length
+
+    def __next__(self) -> Any:
+        return next(self._batches)
+
+    def __len__(self) -> int:
+        return self._length()
+
+    def close(self) -> None:
+        """Leave the pass, as a loop does by ``break``."""
+        self._batches.close()
+
+
+def empty_pass() -> Pass:
+    """Return an iterator over an epoch that has no batch."""
+    nothing: tuple[Any, ...] = ()
+    return Pass((batch for batch in nothing), nothing.__len__)
+
+
 class Passes:
     """The passes of one loader.
 
     Args:
         epochs: chooses the epoch of each pass.
         stream: returns the stream of batches; called when a pass begins.
+        length: returns the number of batches of a whole epoch.
         on_batch: called with every batch before the loop gets it, or None.
     """
 
@@ -215,10 +249,15 @@ class Passes:
         self,
         epochs: Epochs,
         stream: Callable[[], BatchStream],
+        length: Callable[[], int],
         on_batch: Callable[[Any], None] | None = None,
     ) -> None:
         self.epochs = epochs
         self._stream = stream
+        self._length = length
+        #: Held while a pass moves and reads the stream: threads may read passes of their own.
+        self._lock = threading.RLock()
+        _all_passes.add(self)
         self._on_batch = on_batch
         #: The position after the last batch of any pass; None: its epoch is over, or no batch was
         #: read.
@@ -231,34 +270,42 @@ class Passes:
         self._was_left = False
         self._num_loads = 0
 
-    def new(self) -> Iterator[Any]:
-        """Return an iterator over one epoch, which begins when its first batch is requested."""
-        return self._pass(self.epochs.name)
+    def new(self, is_read_ahead: bool = False) -> Pass:
+        """Return an iterator over one epoch.
 
-    def _pass(self, name_at_iter: int | None) -> Iterator[Any]:
+        Args:
+            is_read_ahead: a library reads each batch before it gives the loop the one before it.
+        """
+        return Pass(self._pass(self.epochs.name, is_read_ahead), self._length)
+
+    def _pass(self, name_at_iter: int | None, is_read_ahead: bool) -> Generator[Any, None, None]:
         """Yield one epoch's batches, or the rest of them."""
         reader = object()
-        stream = self._stream()
-        epoch, is_rest = self.epochs.begin(name_at_iter)
-        num_loads = self._num_loads
-        if not is_rest:
-            stream.start_epoch(epoch)
-        position = stream.position
+        with self._lock:
+            stream = self._stream()
+            epoch, is_rest = self.epochs.begin(name_at_iter)
+            num_loads = self._num_loads
+            if not is_rest:
+                stream.start_epoch(epoch)
+            position = stream.position
         try:
             while True:
-                # Another pass may have moved the stream.
-                if stream.position != position:
-                    stream.move_to(position)
-                try:
-                    batches = [next(stream)]
-                except StopIteration:
+                with self._lock:
+                    # Another pass may have moved the stream.
+                    if stream.position != position:
+                        stream.move_to(position)
+                    try:
+                        batches = [next(stream)]
+                    except StopIteration:
+                        if num_loads == self._num_loads:
+                            # Read ahead: the loop has the last batch, and has seen no end.
+                            self._position = position if is_read_ahead else None
+                        return
+                    before = position
+                    position = stream.position
+                    # The loop no longer reads a pass that was open when a state was loaded.
                     if num_loads == self._num_loads:
-                        self._position = None
-                    return
-                position = stream.position
-                # The loop no longer reads a pass that was open when a state was loaded.
-                if num_loads == self._num_loads:
-                    self._record(reader, position)
+                        self._record(reader, before if is_read_ahead else position)
                 if self._on_batch is not None:
                     self._on_batch(batches[0])
                 # This frame must not hold the batch while the loop works on it: its memory could
@@ -295,6 +342,10 @@ class Passes:
         if self._was_left and is_in_epoch:
             state["left"] = True
         return state
+
+    def renew_lock(self) -> None:
+        """Forget a lock that a thread of the parent process held at a fork."""
+        self._lock = threading.RLock()
 
     def _has_named_later_epoch(self) -> bool:
         """Return whether the library has named a later epoch since the last batch."""
@@ -337,3 +388,14 @@ class Passes:
         self._reader = None
         self._name = name
         self._was_left = state.get("left", False)
+
+
+_all_passes: weakref.WeakSet[Passes] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    for passes in _all_passes:
+        passes.renew_lock()
+
+
+at_fork(after_in_child=_renew_locks)

@@ -90,15 +90,24 @@ def test_worker_init_fn_is_called_in_every_worker(closing: list[DataLoader[Any]]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_threads_share_an_epoch(closing: list[DataLoader[Any]], workers: int) -> None:
+def test_threads_read_passes_of_their_own(closing: list[DataLoader[Any]], workers: int) -> None:
     batches = loader(num_workers=workers)
     closing.append(batches)
     found: list[list[Seen]] = []
-    threads = [threading.Thread(target=lambda: found.append(seen(batches))) for _ in range(2)]
+    have_begun = threading.Barrier(2)
+
+    def read() -> None:
+        passing = iter(batches)
+        first = samples(next(passing))
+        have_begun.wait()
+        found.append([first, *seen(passing)])
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
     for thread in threads:
         thread.start()
+    for thread in threads:
         thread.join()
-    assert found == epochs(2)
+    assert sorted(found) == sorted(epochs(2))
 
 
 @pytest.mark.parametrize("workers", [0, 2])

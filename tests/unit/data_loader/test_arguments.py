@@ -152,6 +152,7 @@ def test_lengths_and_attributes_are_torchs(options: dict[str, Any]) -> None:
             len(ours)
         return
     assert len(ours) == len(theirs)
+    assert len(iter(ours)) == len(iter(theirs))  # type: ignore[arg-type]
     assert len(ours.dataset) == len(theirs.dataset)
 
 
