@@ -217,9 +217,28 @@ class Pass(Iterator[Any]):
     def __init__(self, batches: Generator[Any, None, None], length: Callable[[], int]) -> None:
         self._batches = batches
         self._length = length
+        #: The class of the exception that has ended the pass.
+        self._failure: str | None = None
 
     def __next__(self) -> Any:
-        return next(self._batches)
+        """Return the next batch.
+
+        Raises:
+            RuntimeError: the batch before it could not be read. A StopIteration would look like the
+                epoch's end.
+        """
+        if self._failure is not None:
+            raise RuntimeError(
+                f"this pass over a loader was ended by {self._failure}: begin another one, or pass "
+                "on_error=Skip(...) to leave out batches that fail"
+            )
+        try:
+            return next(self._batches)
+        except StopIteration:
+            raise
+        except BaseException as error:
+            self._failure = type(error).__name__
+            raise
 
     def __len__(self) -> int:
         return self._length()

@@ -57,6 +57,26 @@ def test_a_pass_holds_no_batch_that_the_loop_has_dropped() -> None:
     assert reference() is None
 
 
+class Broken(Numbers):
+    """Item 4 cannot be read."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 4:
+            raise KeyError(index)
+        return super().__getitem__(index)
+
+
+def test_a_pass_that_an_error_has_ended_does_not_look_complete() -> None:
+    batches = DataLoader(Broken(), 2, seed=3, check=False)
+    passing = iter(batches)
+    assert [samples(next(passing)) for _ in range(2)] == [(0, 1), (2, 3)]
+    with pytest.raises(KeyError):
+        next(passing)
+    with pytest.raises(RuntimeError, match=r"ended by BatchError.*on_error=Skip"):
+        next(passing)
+    assert samples(next(iter(batches))) == (0, 1)
+
+
 def test_two_passes_at_once_are_both_right() -> None:
     batches = loader()
     first, second = zip(*zip(batches, batches, strict=True), strict=True)
