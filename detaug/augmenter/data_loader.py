@@ -47,7 +47,6 @@ from detaug.augmenter.loader_settings import (
     order_of,
     wraps_batches,
 )
-from detaug.augmenter.passes import empty_pass
 from detaug.augmenter.reading_ahead import is_read_ahead
 from detaug.engine import arguments
 from detaug.engine.arguments import Check, Skip
@@ -287,8 +286,8 @@ class DataLoader(TorchDataLoader[Item]):
         if self._reads_keys:
             return super().__iter__()
         if self._is_empty():
-            return empty_pass()
-        return self._lazy.new_pass(is_read_ahead())  # type: ignore[no-any-return]
+            return self._lazy.empty_pass()
+        return self._lazy.new_pass(is_read_ahead())
 
     def _is_empty(self) -> bool:
         """Return whether an epoch has no batch, and log a warning if so."""

@@ -208,15 +208,16 @@ class Epochs:
 class Pass(Iterator[Any]):
     """An iterator over one epoch, which begins when its first batch is requested.
 
+    Its length is the number of batches of a whole epoch, as with torch's own.
+
     Args:
         batches: yields the batches.
-        length: returns the number of batches of a whole epoch, which is the iterator's length, as
-            with torch's own.
+        passes: those of the loader.
     """
 
-    def __init__(self, batches: Generator[Any, None, None], length: Callable[[], int]) -> None:
+    def __init__(self, batches: Generator[Any, None, None], passes: Passes) -> None:
         self._batches = batches
-        self._length = length
+        self._passes = passes
         #: The class of the exception that has ended the pass.
         self._failure: str | None = None
 
@@ -227,31 +228,27 @@ class Pass(Iterator[Any]):
             RuntimeError: the batch before it could not be read. A StopIteration would look like the
                 epoch's end.
         """
-        if self._failure is not None:
-            raise RuntimeError(
-                f"this pass over a loader was ended by {self._failure}: begin another one, or pass "
-                "on_error=Skip(...) to leave out batches that fail"
-            )
-        try:
-            return next(self._batches)
-        except StopIteration:
-            raise
-        except BaseException as error:
-            self._failure = type(error).__name__
-            raise
+        # All passes move and read the same stream, and threads may read different ones.
+        with self._passes.lock:
+            if self._failure is not None:
+                raise RuntimeError(
+                    f"this pass over a loader was ended by {self._failure}: begin another one, or "
+                    "pass on_error=Skip(...) to leave out batches that fail"
+                )
+            try:
+                return next(self._batches)
+            except StopIteration:
+                raise
+            except BaseException as error:
+                self._failure = type(error).__name__
+                raise
 
     def __len__(self) -> int:
-        return self._length()
+        return self._passes.length()
 
     def close(self) -> None:
         """Leave the pass, as a loop does by ``break``."""
         self._batches.close()
-
-
-def empty_pass() -> Pass:
-    """Return an iterator over an epoch that has no batch."""
-    nothing: tuple[Any, ...] = ()
-    return Pass((batch for batch in nothing), nothing.__len__)
 
 
 class Passes:
@@ -273,9 +270,9 @@ class Passes:
     ) -> None:
         self.epochs = epochs
         self._stream = stream
-        self._length = length
-        #: Held while a pass moves and reads the stream: threads may read passes of their own.
-        self._lock = threading.RLock()
+        self.length = length
+        #: Held while a pass moves and reads the stream.
+        self.lock = threading.RLock()
         _all_passes.add(self)
         self._on_batch = on_batch
         #: The position after the last batch of any pass; None: its epoch is over, or no batch was
@@ -295,36 +292,39 @@ class Passes:
         Args:
             is_read_ahead: a library reads each batch before it gives the loop the one before it.
         """
-        return Pass(self._pass(self.epochs.name, is_read_ahead), self._length)
+        return Pass(self._pass(self.epochs.name, is_read_ahead), self)
+
+    def empty(self) -> Pass:
+        """Return an iterator over an epoch that has no batch."""
+        no_batches: tuple[Any, ...] = ()
+        return Pass((batch for batch in no_batches), self)
 
     def _pass(self, name_at_iter: int | None, is_read_ahead: bool) -> Generator[Any, None, None]:
         """Yield one epoch's batches, or the rest of them."""
         reader = object()
-        with self._lock:
-            stream = self._stream()
-            epoch, is_rest = self.epochs.begin(name_at_iter)
-            num_loads = self._num_loads
-            if not is_rest:
-                stream.start_epoch(epoch)
-            position = stream.position
+        stream = self._stream()
+        epoch, is_rest = self.epochs.begin(name_at_iter)
+        num_loads = self._num_loads
+        if not is_rest:
+            stream.start_epoch(epoch)
+        position = stream.position
         try:
             while True:
-                with self._lock:
-                    # Another pass may have moved the stream.
-                    if stream.position != position:
-                        stream.move_to(position)
-                    try:
-                        batches = [next(stream)]
-                    except StopIteration:
-                        if num_loads == self._num_loads:
-                            # Read ahead: the loop has the last batch, and has seen no end.
-                            self._position = position if is_read_ahead else None
-                        return
-                    before = position
-                    position = stream.position
-                    # The loop no longer reads a pass that was open when a state was loaded.
+                # Another pass may have moved the stream.
+                if stream.position != position:
+                    stream.move_to(position)
+                try:
+                    batches = [next(stream)]
+                except StopIteration:
                     if num_loads == self._num_loads:
-                        self._record(reader, before if is_read_ahead else position)
+                        # Read ahead: the loop has the last batch, and has seen no end.
+                        self._position = position if is_read_ahead else None
+                    return
+                before = position
+                position = stream.position
+                # The loop no longer reads a pass that was open when a state was loaded.
+                if num_loads == self._num_loads:
+                    self._record(reader, before if is_read_ahead else position)
                 if self._on_batch is not None:
                     self._on_batch(batches[0])
                 # This frame must not hold the batch while the loop works on it: its memory could
@@ -364,7 +364,7 @@ class Passes:
 
     def renew_lock(self) -> None:
         """Forget a lock that a thread of the parent process held at a fork."""
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
 
     def _has_named_later_epoch(self) -> bool:
         """Return whether the library has named a later epoch since the last batch."""

@@ -111,6 +111,24 @@ def test_threads_read_passes_of_their_own(closing: list[DataLoader[Any]], worker
 
 
 @pytest.mark.parametrize("workers", [0, 2])
+def test_threads_share_a_pass(closing: list[DataLoader[Any]], workers: int) -> None:
+    batches = loader(num_workers=workers)
+    closing.append(batches)
+    passing = iter(batches)
+    found: list[Seen] = []
+
+    def read() -> None:
+        found.extend(seen(passing))
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == sorted(epochs(1)[0])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
 def test_a_sampler_that_fails_fails_the_batch(
     closing: list[DataLoader[Any]], workers: int, caplog: pytest.LogCaptureFixture
 ) -> None:
