@@ -443,6 +443,10 @@ class DeterministicAugmenter(Generic[Batch]):
             # Last: if anything above raised, the next call tries all of it again.
             self._is_settled = True
 
+    def settle_as_constructed(self) -> None:
+        """Settle the pipeline, directly after the constructor, without copying it once more."""
+        self._is_settled = True
+
     def _inspect_pipeline(self) -> None:
         """Set everything that follows from the loader and the transform as they are now."""
         source = resolve_source(self._data_loader, self._stateless, self.batches_per_epoch)

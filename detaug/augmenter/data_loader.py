@@ -47,6 +47,7 @@ from detaug.augmenter.loader_settings import (
     order_of,
     wraps_batches,
 )
+from detaug.augmenter.reading_ahead import is_read_ahead
 from detaug.engine import arguments
 from detaug.engine.arguments import Check, Skip
 from detaug.engine.executor import Executor
@@ -286,8 +287,8 @@ class DataLoader(TorchDataLoader[Item]):
         if self._reads_keys:
             return super().__iter__()
         if self._is_empty():
-            return iter(())
-        return self._lazy.new_pass()  # type: ignore[no-any-return]
+            return self._lazy.empty_pass()
+        return self._lazy.new_pass(is_read_ahead())
 
     def _is_empty(self) -> bool:
         """Return whether an epoch has no batch, and log a warning if so."""
@@ -368,14 +369,19 @@ class DataLoader(TorchDataLoader[Item]):
         # The copy has workers of its own, and continues where this loader stands.
         lazy = self._lazy
         state = lazy.state_dict() if lazy.is_made else None
-        return _restored, (type(self), lazy.settings.arguments(), state)
+        own = vars(DataLoader(()))
+        # Those that the user or a subclass has set; they may refer to this loader.
+        attributes = {name: value for name, value in vars(self).items() if name not in own}
+        return _restored, (type(self), lazy.settings.arguments(), state), attributes
 
 
 def _restored(
     loader_class: type[DataLoader[Any]], options: dict[str, Any], state: dict[str, Any] | None
 ) -> DataLoader[Any]:
     """Return a loader that was pickled or copied."""
-    loader = loader_class(**options)
+    loader = loader_class.__new__(loader_class)
+    # Not by the class: the constructor of a subclass may have other arguments.
+    DataLoader.__init__(loader, **options)
     if state is not None:
         loader.load_state_dict(state)
     return loader

@@ -16,7 +16,7 @@ from detaug.augmenter.batch_keys import SampleKey
 from detaug.augmenter.loader import KeyedReader, refuse_state_of_read
 from detaug.augmenter.loader_settings import Settings
 from detaug.augmenter.parts import Part, gathered
-from detaug.augmenter.passes import Epochs, Passes
+from detaug.augmenter.passes import Epochs, Pass, Passes
 from detaug.augmenter.rank_agreement import FirstBatches, drawn_seed
 from detaug.pipeline.sources import DatasetSource, Source
 from detaug.seeding.current import Current, SeedBranch
@@ -43,7 +43,7 @@ class LazyAugmenter:
         self.settings = settings
         self.epochs = Epochs(settings.epoch, settings.order.distributed)
         self.reader = KeyedReader(self.epochs)
-        self._passes = Passes(self.epochs, self._for_pass, self._on_batch)
+        self._passes = Passes(self.epochs, self._for_pass, self._share, self._on_batch)
         self._source: Source | None = None
         self._augmenter: DeterministicAugmenter | None = None
         self._seed: Seed | None = None
@@ -126,13 +126,17 @@ class LazyAugmenter:
 
     # --- passes ---
 
-    def new_pass(self) -> Any:
-        """Return an iterator over one epoch."""
+    def new_pass(self, is_read_ahead: bool) -> Pass:
+        """Return an iterator over one epoch; see `Passes.new`."""
         observer = self.settings.order.observer
         self._observer = None
         if observer is not None:
             self._observer = iter(observer)
-        return self._passes.new()
+        return self._passes.new(is_read_ahead)
+
+    def empty_pass(self) -> Pass:
+        """Return an iterator over an epoch that has no batch."""
+        return self._passes.empty()
 
     def _for_pass(self) -> DeterministicAugmenter:
         """Return the augmenter for a pass that begins; from now on the rank is fixed."""
@@ -213,6 +217,10 @@ class LazyAugmenter:
             self._has_failed_to_report_length = True
             raise
         return self._reported_length
+
+    def _share(self) -> int:
+        """Return this rank's number of batches in a whole epoch; nobody relies on it."""
+        return self.settings.share()
 
     def _check_reported_length(self) -> None:
         """Raise a RuntimeError if the length has changed since a caller got it."""

@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 
 from detaug.augmenter.batch_keys import Batches, Collate, MapView, SampleKey, Shared
 from detaug.augmenter.passes import BatchStream, Epochs, Passes
+from detaug.augmenter.reading_ahead import is_read_ahead
 
 logger = logging.getLogger("detaug")
 
@@ -186,7 +187,7 @@ class AugmenterLoader(DataLoader[Any]):
     def __init__(self, augmenter: Augmenter, epoch: int | None) -> None:
         self._augmenter = augmenter
         self._keys = _AugmenterKeys(augmenter, Epochs(epoch))
-        self._passes = Passes(self._keys.epochs, self._stream)
+        self._passes = Passes(self._keys.epochs, self._stream, self.__len__)
         view = MapView(_BatchNumbers(self._keys), self._keys)
         sampler = Shared(self._keys, view, shuffle=False)
         super().__init__(view, batch_sampler=Batches(sampler), collate_fn=Collate(None, self._keys))
@@ -201,7 +202,7 @@ class AugmenterLoader(DataLoader[Any]):
         return len(self._augmenter)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        return self._passes.new()
+        return self._passes.new(is_read_ahead())
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next pass; if it has been read already, the pass is the next one.

@@ -24,6 +24,7 @@ from detaug.pipeline.sources import Source
 from detaug.pipeline.sources.argument_hints import length_of
 from detaug.pipeline.sources.dataset import DatasetSource
 from detaug.pipeline.sources.iterable import TorchIterable
+from detaug.pipeline.sources.orders import length_of_sampler
 from detaug.seeding.ranks import known_rank_and_world_size
 from detaug.seeding.tree import Seed
 
@@ -233,8 +234,11 @@ class Settings:
         """
         order = self.order
         if order.kind == BATCH_SAMPLER:
-            return length_of(order.indices)
-        num_samples = length_of(order.indices if order.kind == SAMPLER else self.dataset)
+            return length_of_sampler(order.indices, "batch_sampler")
+        if order.kind == SAMPLER:
+            num_samples = length_of_sampler(order.indices, "sampler")
+        else:
+            num_samples = length_of(self.dataset)
         if order.batch_size is None:
             return num_samples
         if order.drop_last:
@@ -325,7 +329,7 @@ class Settings:
             executor=executor,
             ledger=self.ledger,
         )
-        augmenter.settle()
+        augmenter.settle_as_constructed()
         return augmenter
 
     def arguments(self) -> dict[str, Any]:

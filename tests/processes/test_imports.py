@@ -8,7 +8,7 @@ import sys
 CODE = """
 import sys
 import detaug
-from detaug import DeterministicAugmenter
+from detaug import DataLoader, DeterministicAugmenter
 import torch
 
 class Images(torch.utils.data.Dataset):
@@ -25,9 +25,10 @@ for data in (Images(), Stream()):
     shuffled = {} if isinstance(data, Stream) else {"shuffle": True}
     with DeterministicAugmenter.from_dataset(data, 2, num_processes=0, seed=1, **shuffled) as made:
         assert len(list(made)) == 2
+    assert len(list(DataLoader(data, 2, seed=1, **shuffled))) == 2
 with DeterministicAugmenter([{"data": 1}, {"data": 2}], None, 0, seed=1) as made:
     assert list(made) == [{"data": 1}, {"data": 2}]
-absent = {"batchgenerators", "pandas", "skimage", "sklearn", "matplotlib", "platformdirs"}
+absent = {"batchgenerators", "pandas", "scipy.ndimage", "skimage", "sklearn", "matplotlib"}
 assert not absent & set(sys.modules), absent & set(sys.modules)
 
 import detaug.batchgenerators

@@ -48,6 +48,7 @@ if sys.platform != "win32":
 """
 
 PUBLIC_NAMES = r"""
+import tests.processes.conftest  # there pytest imports it before it finds these tests
 import detaug
 for name in detaug.__all__:
     assert getattr(detaug, name) is not None

@@ -112,9 +112,9 @@ def refuse_as_dataset(dataset: Any) -> None:
     by_name = isinstance(dataset, Mapping) and 0 not in dataset
     if not by_number or by_name or isinstance(dataset, (str, bytes)):
         raise TypeError(
-            "from_dataset needs a map-style data set, with items 0 ... len - 1, got "
+            "a data set must be map-style, with items 0 ... len - 1, or an IterableDataset, got "
             f"{dataset!r:.80} of type {kind.__name__}: pass an instance of one, or a list of "
-            f"samples, {_CALL}(list(samples), batch_size). What gives batches by itself goes to "
+            "samples, list(samples). What gives batches by itself goes to "
             "DeterministicAugmenter(data, transform, num_processes)"
         )
 

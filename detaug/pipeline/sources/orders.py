@@ -145,6 +145,26 @@ class Feistel:
         return (left << self._half) | right
 
 
+def length_of_sampler(sampler: Any, name: str) -> int:
+    """Return the number of entries that a sampler gives in an epoch.
+
+    Args:
+        sampler: the user's.
+        name: the argument's name, for the message.
+
+    Raises:
+        TypeError: it has no length.
+    """
+    try:
+        return length_of(sampler)
+    except (TypeError, NotImplementedError):
+        raise TypeError(
+            f"{name} must have a length, for an epoch's number of batches to be known; "
+            f"{type(sampler).__name__} has none. Pass a list, or an object with __len__ and "
+            "__iter__"
+        ) from None
+
+
 class Sampled(Order):
     """The order of a sampler's indices or, with `gives_batches`, lists of indices.
 
@@ -165,13 +185,7 @@ class Sampled(Order):
         self._name = name
         self.gives_batches = gives_batches
         self._kind = type(sampler).__name__
-        try:
-            super().__init__(length_of(sampler))
-        except (TypeError, NotImplementedError):
-            raise TypeError(
-                f"{name} must have a length, for an epoch's number of batches to be known; "
-                f"{self._kind} has none. Pass a list, or an object with __len__ and __iter__"
-            ) from None
+        super().__init__(length_of_sampler(sampler, name))
         inner = getattr(sampler, "sampler", sampler)
         if isinstance(inner, DistributedSampler) and inner.num_replicas > 1:
             raise ValueError(
@@ -226,7 +240,10 @@ class Sampled(Order):
             return _plain(entry)
         batch = [_plain(index) for index in entry]
         if not batch:
-            raise ValueError(f"the {self._name} ({self._kind}) gave a batch without samples")
+            raise ValueError(
+                f"the {self._name} ({self._kind}) gave a batch without samples: every batch must "
+                "have at least one"
+            )
         return batch
 
     def parts(self) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""Ray Train with detaug.DataLoader: `prepare_data_loader`, reported checkpoints, and a worker that
-is killed and restarted.
+"""Ray Train with detaug.DataLoader: `prepare_data_loader`, reported checkpoints, and a rank that is
+killed and started again by Ray.
 
-python -m tests.peers.loops.ray_train FOLDER RANKS WORKERS KILLED_AT prints the lines of a training,
-as examples/loop_*.py do. It is no example: Ray's workers write where no terminal is.
+python -m tests.peers.loops.ray_train TRAININGS runs these trainings (a JSON list of `Training`), one
+after another, on one cluster of this machine. It is no example: Ray's workers write where no
+terminal is.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -23,19 +25,44 @@ from tests.peers.loops.ranks import environment_without_ranks
 from tests.support.numbers import Numbers, samples
 
 EPOCHS = 3
-STEPS = 18
-KILLED_AT = 10
+#: Two steps into the second of three epochs of six batches, and the step of the checkpoint before.
+KILLED_AT = 9
 SAVED_AT = 8
+TIMEOUT = 240  # seconds, for each training
+
+#: Ray's workers yield to all other programs unless they are told not to, and then a busy machine
+#: lets them start too late.
+CLUSTER = {
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_worker_niceness": "0",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "240",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+class Training(NamedTuple):
+    """One call of TorchTrainer.fit.
+
+    Attributes:
+        ranks: Ray's workers.
+        workers: processes of each rank's loader.
+        killed_at: the step after which rank 0 is killed by SIGKILL, once; 0: never.
+    """
+
+    ranks: int
+    workers: int
+    killed_at: int = 0
 
 
 def train(config: dict[str, Any]) -> None:
-    """As in Ray's guide to PyTorch, with one import changed, shard=True, and the loader's state in
-    the checkpoint.
+    """Train as in Ray's guide to PyTorch, with one import changed, shard=True, and the loader's
+    state in the checkpoint.
     """
     import ray.train.torch
 
-    loader = DataLoader(
-        Numbers(), 2, shuffle=True, num_workers=config["workers"], seed=3, shard=config["shard"]
+    loader: DataLoader[torch.Tensor] = DataLoader(
+        Numbers(), 2, shuffle=True, num_workers=config["workers"], seed=3, shard=True
     )
     batches = ray.train.torch.prepare_data_loader(loader)
     torch.manual_seed(0)
@@ -51,27 +78,39 @@ def train(config: dict[str, Any]) -> None:
         first_epoch = state["epoch"]
     rank = ray.train.get_context().get_world_rank()
     lines = Path(config["folder"], f"rank{rank}.txt")
-    marker = Path(config["folder"], f"killed{rank}")
     for epoch in range(first_epoch, EPOCHS):
-        batches.sampler.set_epoch(epoch)
-        for number, batch in enumerate(batches, 1):
+        if ray.train.get_context().get_world_size() > 1:
+            batches.sampler.set_epoch(epoch)
+        for count, batch in enumerate(batches, 1):
             loss = network(batch).mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            with lines.open("a") as file:
-                file.write(f"slices {samples(batch)}: loss {loss:.6f}\n")
-            num_lines = len(lines.read_text().splitlines())
-            if num_lines == config["killed_at"] and not marker.exists():
-                marker.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
+            write(lines, f"slices {samples(batch)}: loss {loss:.6f}")
+            kill_once(lines, config["killed_at"])
             state = {"network": network.state_dict(), "loader": loader.state_dict(), "epoch": epoch}
-            if number % 2 == 0:
+            if count % 2 == 0:
                 report(state, rank)
     if rank == 0:
         weights = {name.removeprefix("module."): v for name, v in network.state_dict().items()}
-        with lines.open("a") as file:
-            file.write(f"weights {fingerprint(weights)}\n")
+        write(lines, f"weights {fingerprint(weights)}")
+
+
+def write(file: Path, line: str) -> None:
+    with file.open("a") as lines:
+        lines.write(f"{line}\n")
+
+
+def kill_once(lines: Path, killed_at: int) -> None:
+    """Kill this rank after so many lines, once Ray has every checkpoint that was reported."""
+    from ray import train as ray_train
+
+    marker = lines.with_name("killed")
+    if len(lines.read_text().splitlines()) != killed_at or marker.exists():
+        return
+    ray_train.get_all_reported_checkpoints()
+    marker.touch()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def report(state: dict[str, Any], rank: int) -> None:
@@ -86,18 +125,23 @@ def report(state: dict[str, Any], rank: int) -> None:
         ray_train.report({}, checkpoint=checkpoint)
 
 
-def run(ranks: int, workers: int, killed_at: int = 0, shard: bool = True) -> list[list[str]]:
-    """Return the lines of each rank."""
+def run(trainings: Sequence[Training]) -> list[list[list[str]]]:
+    """Return the lines of each rank of each training."""
     with tempfile.TemporaryDirectory() as folder:
-        config = {"folder": folder, "workers": workers, "killed_at": killed_at, "shard": shard}
-        command = [sys.executable, "-m", __name__, json.dumps({**config, "ranks": ranks})]
         done = subprocess.run(
-            command, env=environment_without_ranks(), capture_output=True, text=True, timeout=280
+            [sys.executable, "-m", __name__, folder, json.dumps(trainings)],
+            env=environment_without_ranks() | CLUSTER,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT * (1 + len(trainings)),
+            check=False,
         )
         if done.returncode:
             raise RuntimeError(done.stderr[-20000:])
-        files = [Path(folder, f"rank{rank}.txt") for rank in range(ranks)]
-        return [file.read_text().splitlines() for file in files]
+        return [
+            [file.read_text().splitlines() for file in sorted(Path(folder, str(n)).glob("rank*"))]
+            for n in range(len(trainings))
+        ]
 
 
 def main() -> None:
@@ -105,16 +149,27 @@ def main() -> None:
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
-    config = json.loads(sys.argv[1])
-    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
-    TorchTrainer(
-        train,
-        train_loop_config=config,
-        scaling_config=ScalingConfig(num_workers=config["ranks"]),
-        run_config=RunConfig(
-            storage_path=config["folder"], failure_config=FailureConfig(max_failures=1)
-        ),
-    ).fit()
+    root = Path(sys.argv[1])
+    ray.init(
+        address="local",
+        num_cpus=4,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=100 * 2**20,
+    )
+    for number, values in enumerate(json.loads(sys.argv[2])):
+        training = Training(*values)
+        folder = root / str(number)
+        folder.mkdir()
+        TorchTrainer(
+            train,
+            train_loop_config={"folder": str(folder), **training._asdict()},
+            scaling_config=ScalingConfig(num_workers=training.ranks),
+            run_config=RunConfig(
+                storage_path=str(folder / "ray"), failure_config=FailureConfig(max_failures=1)
+            ),
+        ).fit()
+    ray.shutdown()
 
 
 if __name__ == "__main__":

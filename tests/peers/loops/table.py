@@ -147,19 +147,25 @@ def measure_ray() -> dict[str, str]:
     """Return the row of Ray Train, whose workers are killed and restarted by Ray itself."""
     from tests.peers.loops import ray_train
 
-    (whole,) = ray_train.run(1, 1)
-    (again,) = ray_train.run(1, 1)
-    (others,) = ray_train.run(1, 2)
-    (killed,) = ray_train.run(1, 1, killed_at=ray_train.KILLED_AT)
-    parts = ray_train.run(2, 1)
-    before, rest = killed[: ray_train.KILLED_AT], killed[ray_train.KILLED_AT :]
-    goes_on = before == whole[: ray_train.KILLED_AT] and rest == whole[ray_train.SAVED_AT :]
+    killed_at = ray_train.KILLED_AT
+    trainings = {
+        "whole": ray_train.Training(1, 1),
+        "again": ray_train.Training(1, 1),
+        "others": ray_train.Training(1, 2),
+        "killed": ray_train.Training(1, 1, killed_at),
+        "ranks": ray_train.Training(2, 1),
+    }
+    lines = dict(zip(trainings, ray_train.run(list(trainings.values())), strict=True))
+    (whole,) = lines["whole"]
+    (killed,) = lines["killed"]
+    assert len(steps(whole)) == len(set(steps(whole))) == STEPS
+    goes_on = killed == [*whole[:killed_at], *whole[ray_train.SAVED_AT :]]
     shares = [slices(whole)[rank::2] for rank in range(2)]
     held = {
-        "two runs": whole == again,
-        "another number of workers": whole == others,
+        "two runs": lines["again"] == [whole],
+        "another number of workers": lines["others"] == [whole],
         "killed and resumed": goes_on,
-        "two ranks and one": [slices(part) for part in parts] == shares,
+        "two ranks and one": [slices(part) for part in lines["ranks"]] == shares,
     }
     return {claim: "yes" if holds else "no" for claim, holds in held.items()}
 

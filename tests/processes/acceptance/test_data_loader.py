@@ -23,6 +23,7 @@ import torch.distributed
 from torch.utils.data import Subset, WeightedRandomSampler, get_worker_info
 
 from detaug import DataLoader, LocalProcesses, fingerprint
+from detaug.errors import BatchError
 from tests.support.numbers import Numbers, Seen, epochs, loader, samples, seen
 from tests.support.processes import worker_pids
 
@@ -89,15 +90,53 @@ def test_worker_init_fn_is_called_in_every_worker(closing: list[DataLoader[Any]]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_threads_share_an_epoch(closing: list[DataLoader[Any]], workers: int) -> None:
+def test_threads_read_passes_of_their_own(closing: list[DataLoader[Any]], workers: int) -> None:
     batches = loader(num_workers=workers)
     closing.append(batches)
     found: list[list[Seen]] = []
-    threads = [threading.Thread(target=lambda: found.append(seen(batches))) for _ in range(2)]
+    have_begun = threading.Barrier(2)
+
+    def read() -> None:
+        passing = iter(batches)
+        first = samples(next(passing))
+        have_begun.wait()
+        found.append([first, *seen(passing)])
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
     for thread in threads:
         thread.start()
+    for thread in threads:
         thread.join()
-    assert found == epochs(2)
+    assert sorted(found) == sorted(epochs(2))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_threads_share_a_pass(closing: list[DataLoader[Any]], workers: int) -> None:
+    batches = loader(num_workers=workers)
+    closing.append(batches)
+    passing = iter(batches)
+    found: list[Seen] = []
+
+    def read() -> None:
+        found.extend(seen(passing))
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == sorted(epochs(1)[0])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_sampler_that_fails_fails_the_batch(
+    closing: list[DataLoader[Any]], workers: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    batches = loader(batch_size=1, shuffle=None, batch_sampler=[[0], []], num_workers=workers)
+    closing.append(batches)
+    with pytest.raises(BatchError, match="gave a batch without samples"):
+        next(iter(batches))
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_a_fork_reads_a_loader_that_was_only_made(closing: list[DataLoader[Any]]) -> None:

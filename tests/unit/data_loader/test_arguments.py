@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -150,6 +152,7 @@ def test_lengths_and_attributes_are_torchs(options: dict[str, Any]) -> None:
             len(ours)
         return
     assert len(ours) == len(theirs)
+    assert len(iter(ours)) == len(iter(theirs))  # type: ignore[arg-type]
     assert len(ours.dataset) == len(theirs.dataset)
 
 
@@ -177,6 +180,13 @@ def test_what_torch_refuses_is_refused_in_its_words(options: dict[str, Any]) -> 
     assert str(ours.value) == str(theirs.value)
 
 
+class Endless:
+    """A sampler without a length."""
+
+    def __iter__(self) -> Iterator[int]:
+        return count()
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another order": ({"in_order": False}, "in_order=False .* one fixed order"),
     "two seeds": ({"generator": torch.Generator(), "seed": 1}, "generator and seed"),
@@ -190,6 +200,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a name": ({"name": 3}, "name must be a string"),
     "an epoch": ({"epoch": -1}, "epoch must not be negative"),
     "a flag": ({"shard": 1}, "shard must be True or False"),
+    "a sampler": ({"sampler": Endless()}, "sampler must have a length, .* Endless has none"),
+    "a batch sampler": ({"batch_sampler": Endless()}, "batch_sampler must have a length"),
     "a transform": ({"transform": 3}, "transform must be callable"),
     "streams": ({"num_streams": 0}, "num_streams must be at least 1"),
 }

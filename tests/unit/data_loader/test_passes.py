@@ -57,6 +57,26 @@ def test_a_pass_holds_no_batch_that_the_loop_has_dropped() -> None:
     assert reference() is None
 
 
+class Broken(Numbers):
+    """Item 4 cannot be read."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 4:
+            raise KeyError(index)
+        return super().__getitem__(index)
+
+
+def test_a_pass_that_an_error_has_ended_does_not_look_complete() -> None:
+    batches = DataLoader(Broken(), 2, seed=3, check=False)
+    passing = iter(batches)
+    assert [samples(next(passing)) for _ in range(2)] == [(0, 1), (2, 3)]
+    with pytest.raises(KeyError):
+        next(passing)
+    with pytest.raises(RuntimeError, match=r"ended by BatchError.*on_error=Skip"):
+        next(passing)
+    assert samples(next(iter(batches))) == (0, 1)
+
+
 def test_two_passes_at_once_are_both_right() -> None:
     batches = loader()
     first, second = zip(*zip(batches, batches, strict=True), strict=True)
@@ -272,13 +292,37 @@ def pickled(value: Any) -> Any:
     return pickle.loads(pickle.dumps(value))
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, pickled])
+COPIES = [copy.copy, copy.deepcopy, pickled]
+
+
+@pytest.mark.parametrize("copied", COPIES)
 def test_a_copy_stands_where_the_loader_does(copied: Any) -> None:
     assert seen(copied(loader())) == epochs(1)[0]
     batches = loader()
     passing = iter(batches)
     next(passing)
     assert seen(copied(batches)) == seen(passing)
+
+
+class Doubled(DataLoader[Any]):
+    """A subclass with other arguments, and an attribute of its own."""
+
+    def __init__(self, dataset: Any, factor: int) -> None:
+        super().__init__(dataset, 2, seed=3, check=False)
+        self.factor = factor
+        self.owner = self
+
+    def __iter__(self) -> Any:
+        for batch in super().__iter__():
+            yield batch * self.factor
+
+
+@pytest.mark.parametrize("copied", COPIES)
+def test_a_copy_of_a_subclass_is_one_with_its_attributes(copied: Any) -> None:
+    batches = Doubled(Numbers(4), 2)
+    again = copied(batches)
+    assert seen(again) == seen(batches) == [(0, 2), (4, 6)]
+    assert type(again.owner) is Doubled
 
 
 def test_a_loader_that_was_only_made_has_drawn_nothing() -> None:

@@ -23,7 +23,7 @@ from torch.utils.data import (
 import detaug
 from detaug import DeterministicAugmenter
 
-NO_DATA_SET = "from_dataset needs a map-style data set"
+NO_DATA_SET = "a data set must be map-style"
 
 
 class Samples(Dataset):
@@ -69,7 +69,7 @@ class Loader:
             TypeError,
             "goes to DeterministicAugmenter(data, transform, num_processes)",
         ),
-        ((i for i in range(3)), TypeError, "from_dataset(list(samples), batch_size)"),
+        ((i for i in range(3)), TypeError, "list(samples)"),
         (None, TypeError, "got None of type NoneType"),
     ],
 )
