@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from filelock import FileLock
 
 # Read when NumPy and torch are imported, here and in all programs of the tests: threads that wait
 # sleep at once. OpenBLAS's would spin for 30 ms whenever they are started, which they are again
@@ -20,6 +21,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from detaug.engine import wait_stats as health
 from detaug.engine.recheck import policy as checks
+from detaug.kernels.ahead import compile_ahead
+from detaug.kernels.compiling import all_kernels
 from tests.support.augmenters import mark_rare_cases
 
 #: Started first where tests run side by side, so that nobody waits for one of them at the end.
@@ -70,6 +73,20 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     for logger in logging.root.manager.loggerDict.values():
         if isinstance(logger, logging.Logger) and logger.name.startswith("torch"):
             logger.propagate = True
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels_are_compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Compile kernels that are missing, as in a fresh clone, before tests run side by side.
+
+    One process compiles all of them on every core, and the others wait. Else each would compile
+    what its own tests need.
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    shared = tmp_path_factory.getbasetemp().parent
+    with FileLock(shared / "kernels.lock"):
+        compile_ahead(all_kernels(), load=False)
 
 
 @pytest.fixture(autouse=True)
