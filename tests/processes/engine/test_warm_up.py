@@ -48,7 +48,7 @@ class Counting:
 
 if __name__ == "__main__":
     loader, executor = Loader(Compose([RandomApply(GaussianNoise(0.1), 1.0)])), LocalProcesses(sys.argv[1])
-    with DeterministicAugmenter(loader, Counting(), 2, seed=1, stateless=True, executor=executor, check=False) as augmenter:
+    with DeterministicAugmenter(loader, Counting(), 1, seed=1, stateless=True, executor=executor, check=False) as augmenter:
         batches = [next(augmenter) for _ in range(6)]
     assert all(batch.pop("image").any() for batch in batches)
     print(json.dumps({"parent": compiled(), "workers": batches}))
