@@ -18,6 +18,10 @@ from filelock import FileLock
 # has no core to run on.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Some systems forbid bytecode files: every one of hundreds of interpreters would then compile the
+# package and the tests again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 from detaug.engine import wait_stats as health
 from detaug.engine.recheck import policy as checks
