@@ -21,7 +21,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Some systems forbid bytecode files: every one of hundreds of interpreters would then compile the
 # package and the tests again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
 
 from detaug.engine import wait_stats as health
 from detaug.engine.recheck import policy as checks
