@@ -8,15 +8,15 @@ import sys
 import click
 
 #: What pytest is told of each tier, for two cores. A test spends half of its time waiting for its
-#: processes, hence three at a time; but not a unit test.
+#: processes, hence four at a time; but not a unit test.
 #:
 #: Workers are forks of the process that runs the tests. With nnU-Net and the augmentation libraries
 #: in it a fork costs twice as much, and pytest imports every file that it may run. So
 #: `tests/peers`, which needs them, comes by itself.
 TIERS = {
-    "peers": ("-n", "3", "tests/peers"),
+    "peers": ("-n", "4", "tests/peers"),
     "unit": ("-n", "2", "tests/unit"),
-    "processes": ("-n", "3", "tests/processes", "tests/stress"),
+    "processes": ("-n", "4", "tests/processes", "tests/stress"),
 }
 #: Coverage of what runs without processes; of workers it would say nothing.
 COVERAGE = ("--cov", "--cov-report=term:skip-covered")

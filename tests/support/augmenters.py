@@ -65,7 +65,7 @@ ABOUT_THE_END = {
 }
 
 
-def with_workers(names: Iterable[str], number: int, always: Container[str]) -> list[Any]:
+def cases_with_workers(names: Iterable[str], number: int, always: Container[str]) -> list[Any]:
     """Return cases of (name, number of workers) for a claim that holds wherever batches are made.
 
     Every name has a case without workers, and one with `number` of them. Of these, those that are

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.augmenters import Maker, with_workers
+from tests.support.augmenters import Maker, cases_with_workers
 from tests.support.comparing import prints, take
 from tests.support.faults import RaisesAt, Recorder
 from tests.support.loaders import (
@@ -82,7 +82,7 @@ LOOPS: dict[str, Callable[[Any], list[Any]]] = {
 BY_WORKERS = {"a number of batches", "a finite DataLoader, three streams"}
 
 
-@pytest.mark.parametrize(("loader", "n"), with_workers(OF_FOUR, 3, BY_WORKERS))
+@pytest.mark.parametrize(("loader", "n"), cases_with_workers(OF_FOUR, 3, BY_WORKERS))
 def test_no_epoch_is_empty_however_it_is_taken(make: Maker, loader: str, n: int) -> None:
     make_loader, options = OF_FOUR[loader]
 
@@ -97,7 +97,7 @@ def test_no_epoch_is_empty_however_it_is_taken(make: Maker, loader: str, n: int)
     assert prints(augmenter) == epochs[-1]
 
 
-@pytest.mark.parametrize(("loader", "n"), with_workers(OF_FOUR, 2, BY_WORKERS))
+@pytest.mark.parametrize(("loader", "n"), cases_with_workers(OF_FOUR, 2, BY_WORKERS))
 def test_iter_at_an_unseen_end_after_resume(make: Maker, loader: str, n: int) -> None:
     make_loader, options = OF_FOUR[loader]
 
