@@ -64,10 +64,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     items.sort(key=place)
 
 
+def compile_missing_kernels(config: pytest.Config) -> None:
+    """Compile kernels that are missing, as in a fresh clone, before tests run side by side.
+
+    One process compiles all of them on every core, and the others wait. Else each would compile
+    what its own tests need. No test's timeout runs meanwhile.
+    """
+    assert config.cache is not None
+    with FileLock(config.cache.mkdir("kernels") / "lock"):
+        compile_ahead(all_kernels(), load=False)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """All files have been imported; from here on tests fork."""
     if session.config.option.collectonly:
         return
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        compile_missing_kernels(session.config)
     # A collection of garbage in a fork would write to every inherited object, and so copy it.
     gc.collect()
     gc.freeze()
@@ -76,20 +89,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     for logger in logging.root.manager.loggerDict.values():
         if isinstance(logger, logging.Logger) and logger.name.startswith("torch"):
             logger.propagate = True
-
-
-@pytest.fixture(scope="session", autouse=True)
-def kernels_are_compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Compile kernels that are missing, as in a fresh clone, before tests run side by side.
-
-    One process compiles all of them on every core, and the others wait. Else each would compile
-    what its own tests need.
-    """
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return
-    shared = tmp_path_factory.getbasetemp().parent
-    with FileLock(shared / "kernels.lock"):
-        compile_ahead(all_kernels(), load=False)
 
 
 @pytest.fixture(autouse=True)
