@@ -32,10 +32,13 @@ from tests.support.augmenters import mark_rare_cases
 _LONGEST = (
     "tests/peers/loops/test_trainings.py",
     "tests/peers/examples/test_documentation.py",
-    "tests/peers/ray/test_conformance.py",
+    "tests/peers/ray/",
+    "tests/peers/nnunet/trainers/",
     "tests/peers/",
     "tests/processes/engine/test_stalls.py",
     "tests/processes/purity/",
+    "tests/processes/verify/",
+    "tests/processes/benchmarks/",
     "tests/stress/",
     "tests/processes/",
 )
