@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from filelock import FileLock
 
 # Read when NumPy and torch are imported, here and in all programs of the tests: threads that wait
 # sleep at once. OpenBLAS's would spin for 30 ms whenever they are started, which they are again
@@ -17,19 +18,27 @@ import pytest
 # has no core to run on.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Some systems forbid bytecode files: every one of hundreds of interpreters would then compile the
+# package and the tests again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 from detaug.engine import wait_stats as health
 from detaug.engine.recheck import policy as checks
+from detaug.kernels.ahead import compile_ahead
+from detaug.kernels.compiling import all_kernels
 from tests.support.augmenters import mark_rare_cases
 
 #: Started first where tests run side by side, so that nobody waits for one of them at the end.
 _LONGEST = (
     "tests/peers/loops/test_trainings.py",
     "tests/peers/examples/test_documentation.py",
-    "tests/peers/ray/test_conformance.py",
+    "tests/peers/ray/",
+    "tests/peers/nnunet/trainers/",
     "tests/peers/",
     "tests/processes/engine/test_stalls.py",
     "tests/processes/purity/",
+    "tests/processes/verify/",
+    "tests/processes/benchmarks/",
     "tests/stress/",
     "tests/processes/",
 )
@@ -58,10 +67,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     items.sort(key=place)
 
 
+def compile_missing_kernels(config: pytest.Config) -> None:
+    """Compile kernels that are missing, as in a fresh clone, before tests run side by side.
+
+    One process compiles all of them on every core, and the others wait. Else each would compile
+    what its own tests need. No test's timeout runs meanwhile.
+    """
+    assert config.cache is not None
+    with FileLock(config.cache.mkdir("kernels") / "lock"):
+        compile_ahead(all_kernels(), load=False)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """All files have been imported; from here on tests fork."""
     if session.config.option.collectonly:
         return
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        compile_missing_kernels(session.config)
     # A collection of garbage in a fork would write to every inherited object, and so copy it.
     gc.collect()
     gc.freeze()

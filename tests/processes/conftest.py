@@ -9,8 +9,9 @@ import pytest
 
 from tests.support.augmenters import make, mark, no_seed_from_outside, script, start_method
 from tests.support.processes import a_test_begins, is_over, own_processes, wait_until
+from tests.support.trials import preloaded_trials
 
-__all__ = ["make", "mark", "no_seed_from_outside", "script", "start_method"]
+__all__ = ["make", "mark", "no_seed_from_outside", "preloaded_trials", "script", "start_method"]
 
 
 @pytest.fixture(autouse=True)
@@ -18,12 +19,14 @@ def no_process_is_left() -> Iterator[None]:
     """A process that a test leaves is found where it was left, and by no later test."""
     a_test_begins()
     yield
+    left: list[psutil.Process] = []
 
-    def left() -> list[psutil.Process]:
-        return [process for process in own_processes() if not is_over(process)]
+    def all_have_ended() -> bool:
+        left[:] = [process for process in own_processes() if not is_over(process)]
+        return not left
 
     try:
-        wait_until(lambda: not left(), "the processes of this test have ended", patience=10)
+        wait_until(all_have_ended, "the processes of this test have ended", patience=10)
     finally:
-        for process in left():
+        for process in left:
             process.kill()

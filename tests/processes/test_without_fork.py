@@ -6,6 +6,7 @@ that Windows' have not, after the libraries have been imported, and before detau
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -155,20 +156,43 @@ for make in (
 """
 
 
-@pytest.mark.parametrize(
-    "code",
-    [PUBLIC_NAMES + WORKERS, TRANSFORMS, BATCHES],
-    ids=["public names, and workers are an error", "transforms", "batches of this process"],
-)
-def test_without_fork(code: str, tmp_path: Path) -> None:
+PARTS = {
+    "public names, and workers are an error": PUBLIC_NAMES + WORKERS,
+    "transforms": TRANSFORMS,
+    "batches of this process": BATCHES,
+}
+
+#: Runs every part, whichever fails, and prints what was raised.
+ALL_PARTS = r"""
+import json, traceback
+raised = {}
+for name, code in json.loads(sys.argv[1]).items():
+    try:
+        exec(code, globals())
+    except BaseException:
+        raised[name] = traceback.format_exc()
+print(json.dumps(raised))
+"""
+
+
+@pytest.fixture(scope="module")
+def raised(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What each part has raised, by its name: one interpreter, for each imports for seconds."""
     root = Path(__file__).parents[2]
     importable = f"import sys; sys.path.insert(0, {str(root)!r})\n"
     done = subprocess.run(
-        [sys.executable, "-c", importable + TAKEN_AWAY + code],
+        [sys.executable, "-c", importable + TAKEN_AWAY + ALL_PARTS, json.dumps(PARTS)],
         capture_output=True,
         text=True,
         timeout=280,
         check=False,
-        cwd=tmp_path,
+        cwd=tmp_path_factory.mktemp("without_fork"),
     )
     assert done.returncode == 0, done.stderr
+    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_without_fork(part: str, raised: dict[str, str]) -> None:
+    assert part not in raised, raised[part]

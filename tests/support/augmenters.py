@@ -5,7 +5,7 @@ A folder's conftest imports the fixtures that its tests want.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,21 @@ import pytest
 
 from detaug import DeterministicAugmenter, LocalProcesses
 from tests.support import witness
+from tests.support.loaders import RandomSampler
 from tests.support.processes import Script, start_script
 
 START_METHODS = ("fork", "spawn", "forkserver")
 
 
-#: Where spawn's cases are always run: what the start method could change about batches, deaths of
-#: workers, and what travels.
-SPAWN_ALWAYS = {"test_same_batches", "test_kills", "test_travelling_objects", "test_batch_contents"}
+#: Tests that have a case of spawn by default: what the start method could change about batches,
+#: deaths of workers, and what travels.
+SPAWN_ALWAYS = {
+    "test_every_process_below_the_augmenter_may_be_killed_in_turn",
+    "test_loader_that_cannot_travel_is_refused_at_once_with_its_place",
+    "test_local_class_as_loader_and_transform",
+    "test_processes_start_method_and_delays_do_not_change_the_batches",
+    "test_the_scripts_own_classes_come_back_as_themselves",
+}
 
 
 def mark_rare_cases(items: list[pytest.Item]) -> None:
@@ -32,8 +39,13 @@ def mark_rare_cases(items: list[pytest.Item]) -> None:
     """
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        rarely = item.path.stem not in SPAWN_ALWAYS or parameters.get("n") in (1, 5)
         methods = [value for value in parameters.values() if isinstance(value, str)]
+        rarely = getattr(item, "originalname", "") not in SPAWN_ALWAYS
+        # without workers there is no start method, and two workers show what five do
+        rarely = rarely or parameters.get("n") in (1, 5, "0")
+        # `test_kills` has the loader that any worker may read, `test_same_batches` the other one
+        if item.path.stem == "test_same_batches" and parameters.get("loader") is RandomSampler:
+            rarely = True
         if "forkserver" in methods or ("spawn" in methods and rarely):
             item.add_marker(pytest.mark.slow)
 
@@ -51,6 +63,19 @@ ABOUT_THE_END = {
     "test_printing_threads",
     "test_preemption",
 }
+
+
+def cases_with_workers(names: Iterable[str], number: int, always: Container[str]) -> list[Any]:
+    """Return cases of (name, number of workers) for a claim that holds wherever batches are made.
+
+    Every name has a case without workers, and one with `number` of them. Of these, those that are
+    not in `always` are slow.
+    """
+    cases: list[Any] = [(name, 0) for name in names]
+    for name in names:
+        marks = () if name in always else pytest.mark.slow
+        cases.append(pytest.param(name, number, marks=marks))
+    return cases
 
 
 def workers(number: int, start_method: str) -> LocalProcesses | None:

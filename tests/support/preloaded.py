@@ -152,6 +152,8 @@ class Preloaded:
 
 
 PRELOADED = Preloaded()
+#: For programs that compile kernels.
+WITH_NUMBA = Preloaded("numba")
 
 
 def run_code(

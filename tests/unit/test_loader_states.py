@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detaug.pipeline.loader_states import (
@@ -47,6 +47,7 @@ class Loader:
     def load_state_dict(self, state: Any) -> None: ...
 
 
+@settings(max_examples=40)
 @given(PLAIN)
 def test_plain_state_comes_back_as_it_was(state: Any) -> None:
     back = json.loads(text_of(state))

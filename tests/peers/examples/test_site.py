@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,24 @@ import pytest
 from detaug.versions import __version__
 
 REPOSITORY = Path(__file__).parents[3]
+ADDRESS = "https://example.org/someone/detaug"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A function from the repository's address to the folder of the site, built once."""
+    built: dict[str, Path] = {}
+
+    def of(address: str) -> Path:
+        for needed in ("mkdocs", "material", "mkdocstrings", "nbconvert"):
+            pytest.importorskip(needed)
+        if address not in built:
+            folder = tmp_path_factory.mktemp("site")
+            build(folder, address)
+            built[address] = folder
+        return built[address]
+
+    return of
 
 
 def build(folder: Path, address: str) -> None:
@@ -30,22 +49,22 @@ def build(folder: Path, address: str) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    [pytest.param("", marks=pytest.mark.slow, id="none"), "https://example.org/someone/detaug"],
+    [pytest.param("", marks=pytest.mark.slow, id="none"), ADDRESS],
 )
-def test_one_variable_makes_the_links_to_the_repository(address: str, tmp_path: Path) -> None:
-    for needed in ("mkdocs", "material", "mkdocstrings", "nbconvert"):
-        pytest.importorskip(needed)
-    build(tmp_path, address)
+def test_one_variable_makes_the_links_to_the_repository(
+    address: str, site: Callable[[str], Path]
+) -> None:
+    folder = site(address)
     tutorial, loops, examples = (
-        (tmp_path / f"{name}.html").read_text() for name in ("tutorial", "loops", "examples")
+        (folder / f"{name}.html").read_text() for name in ("tutorial", "loops", "examples")
     )
     assert "epoch 1, batch 3 of 8" in tutorial, "the kept outputs"
     assert 'href="tutorial.html"' in examples
-    assert (tmp_path / "changelog.html").exists()
+    assert (folder / "changelog.html").exists()
     assert f"detaug {__version__}" in loops
     assert (f"{address}/edit/main/docs/loops.md" in loops) == bool(address)
     assert (f"{address}/blob/main/examples/torch_dataset.py" in loops) == bool(address)
-    home = (tmp_path / "index.html").read_text()
+    home = (folder / "index.html").read_text()
     assert 'href="migrate.html">migrate.md' not in home, "links are named by titles"
     assert home.count('class="md-button') == 3
     assert "<title>detaug</title>" in home
@@ -55,14 +74,11 @@ def test_one_variable_makes_the_links_to_the_repository(address: str, tmp_path: 
     assert not re.search(r'<(?:script|link|img)[^>]* (?:src|href)="https?:', home), "all is local"
 
 
-def test_search_works_from_the_file_system(tmp_path: Path) -> None:
-    for needed in ("mkdocs", "material", "mkdocstrings", "nbconvert"):
-        pytest.importorskip(needed)
+def test_search_works_from_the_file_system(site: Callable[[str], Path]) -> None:
     browser = shutil.which("chromium")
     if browser is None:
         pytest.skip("needs chromium")
-    build(tmp_path, "")
-    address = f"file://{tmp_path}/index.html?q=replay"
+    address = f"file://{site(ADDRESS)}/index.html?q=replay"
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
     command += ["--virtual-time-budget=20000", address]
     page = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout

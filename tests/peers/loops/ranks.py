@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from tests.support.preloaded import Preloaded
 
 #: What a launcher says, which must not come from outside.
 LAUNCHED = (
@@ -42,28 +43,33 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def run_on_two_ranks(module: str, *arguments: str) -> list[Any]:
+def run_on_two_ranks(module: str, *arguments: str, library: str) -> list[Any]:
     """Run ``python -m module FILE arguments`` on each rank; return what each has written into its
     file as JSON.
+
+    The ranks are forks of an interpreter that has imported the program's library.
     """
+    code = f"import runpy; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+    interpreter = Preloaded(library)
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         files = [Path(folder, f"rank{rank}.json") for rank in range(2)]
-        programs = [
-            subprocess.Popen(
-                [sys.executable, "-m", module, str(file), *arguments],
-                env=environment_without_ranks() | environment_of_rank(rank, 2, port),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
+        programs = []
+        for rank, file in enumerate(files):
+            started = interpreter.run(
+                code,
+                [str(file), *arguments],
+                Path.cwd(),
+                environment_without_ranks(),
+                mark=environment_of_rank(rank, 2, port),
             )
-            for rank, file in enumerate(files)
-        ]
+            programs.append(started)
         try:
             errors = [program.communicate(timeout=240)[1] for program in programs]
         finally:
             for program in programs:
                 program.kill()
+            interpreter.close()
         for program, error in zip(programs, errors, strict=True):
             assert program.returncode == 0, error
         return [json.loads(file.read_text()) for file in files]

@@ -159,7 +159,7 @@ def test_an_iterable_that_is_prepared_is_refused(kind: type[Count], config: dict
 
 @pytest.fixture(scope="module")
 def ranks() -> list[dict[str, Any]]:
-    return run_on_two_ranks("tests.peers.loops.accelerate_ranks")
+    return run_on_two_ranks("tests.peers.loops.accelerate_ranks", library="accelerate")
 
 
 def of(ranks: list[dict[str, Any]], case: str) -> list[Any]:
@@ -293,7 +293,8 @@ def test_the_trainer_resumes_in_mid_epoch_and_at_its_end(tmp_path: Path, prepare
 def test_the_trainer_on_two_ranks_resumes_in_any_epoch() -> None:
     pytest.importorskip("transformers")
     whole = epochs(3, length=14)
-    for rank, found in enumerate(run_on_two_ranks("tests.peers.loops.trainer_ranks")):
+    ranks = run_on_two_ranks("tests.peers.loops.trainer_ranks", library="transformers.trainer")
+    for rank, found in enumerate(ranks):
         filled = [[*epoch, epoch[0]][rank::2] for epoch in whole]
         expected = [list(batch) for epoch in filled for batch in epoch]
         assert found["whole"] == expected

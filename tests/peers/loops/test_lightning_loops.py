@@ -229,7 +229,9 @@ def test_an_augmenter_is_refused() -> None:
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("checkpoints")
-    found: list[dict[str, Any]] = run_on_two_ranks("tests.peers.loops.lightning_ranks", str(folder))
+    found: list[dict[str, Any]] = run_on_two_ranks(
+        "tests.peers.loops.lightning_ranks", str(folder), library="pytorch_lightning"
+    )
     for each in found:
         each["folder"] = folder
     return found

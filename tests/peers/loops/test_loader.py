@@ -257,7 +257,7 @@ def test_a_loader_with_workers_made_of_it_is_told_what_to_do() -> None:
         batches.dataset,
         batch_sampler=batches.batch_sampler,
         collate_fn=batches.collate_fn,
-        num_workers=2,
+        num_workers=1,
     )
     with pytest.raises(RuntimeError, match="make that DataLoader with num_workers=0"):
         seen(many)

@@ -38,9 +38,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def cluster() -> Iterator[None]:
     """One node, to which this process is connected."""
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-    os.environ.setdefault(
-        "RAY_worker_niceness", "0"
-    )  # else actors wait for whatever else the machine does
+    # else actors wait for whatever else the machine does
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    # else an interpreter starts for each CPU, and few are ever used
+    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
     ray.init(
         "local",  # others may run one beside it
         num_cpus=CPUS,

@@ -199,6 +199,7 @@ USES: dict[str, Callable[[Maker], Any]] = {
 }
 
 
+@pytest.mark.usefixtures("preloaded_trials")
 @pytest.mark.parametrize("use", USES)
 def test_the_callers_random_state_is_as_it_was_after(make: Maker, use: str) -> None:
     disturb()

@@ -10,7 +10,6 @@ import logging
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from torch.utils.data import Subset, WeightedRandomSampler, get_worker_info
 from detaug import DataLoader, LocalProcesses, fingerprint
 from detaug.errors import BatchError
 from tests.support.numbers import Numbers, Seen, epochs, loader, samples, seen
+from tests.support.preloaded import run_code
 from tests.support.processes import worker_pids
 
 
@@ -215,9 +215,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("ranks")
     from_outside = ("RANK", "WORLD_SIZE", "DETAUG_SEED")
     kept = {name: value for name, value in os.environ.items() if name not in from_outside}
-    environment = {**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, __file__, str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    done = run_code(Path(__file__), str(folder), folder=folder, environment=kept)
     assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
 

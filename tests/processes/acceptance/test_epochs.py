@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.augmenters import Maker
+from tests.support.augmenters import Maker, cases_with_workers
 from tests.support.comparing import prints, take
 from tests.support.faults import RaisesAt, Recorder
 from tests.support.loaders import (
@@ -78,8 +78,11 @@ LOOPS: dict[str, Callable[[Any], list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("loader", OF_FOUR)
-@pytest.mark.parametrize("n", [0, 3])
+#: Those that workers make in the two ways there are: any batch, or their own streams'.
+BY_WORKERS = {"a number of batches", "a finite DataLoader, three streams"}
+
+
+@pytest.mark.parametrize(("loader", "n"), cases_with_workers(OF_FOUR, 3, BY_WORKERS))
 def test_no_epoch_is_empty_however_it_is_taken(make: Maker, loader: str, n: int) -> None:
     make_loader, options = OF_FOUR[loader]
 
@@ -94,8 +97,7 @@ def test_no_epoch_is_empty_however_it_is_taken(make: Maker, loader: str, n: int)
     assert prints(augmenter) == epochs[-1]
 
 
-@pytest.mark.parametrize("loader", OF_FOUR)
-@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize(("loader", "n"), cases_with_workers(OF_FOUR, 2, BY_WORKERS))
 def test_iter_at_an_unseen_end_after_resume(make: Maker, loader: str, n: int) -> None:
     make_loader, options = OF_FOUR[loader]
 

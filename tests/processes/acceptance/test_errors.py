@@ -16,7 +16,7 @@ from batchgenerators.transforms.abstract_transforms import Compose
 
 from detaug import transforms as t
 from detaug.errors import BatchError
-from tests.support.augmenters import Maker
+from tests.support.augmenters import Maker, cases_with_workers
 from tests.support.comparing import prints
 from tests.support.faults import RaisesAt, ReaderError, UnpicklableError
 
@@ -48,8 +48,9 @@ def run_into_error(
     return batches, caught.value
 
 
-@pytest.mark.parametrize("n", [0, 2])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "n"), cases_with_workers(KINDS, 2, {"value", "reader", "unpicklable", "file"})
+)
 def test_error_shows_where_it_was_raised_and_how_to_replay_it_and_keeps_what_it_holds(
     make: Maker, kind: str, n: int
 ) -> None:
@@ -121,8 +122,7 @@ ENDINGS: dict[str, tuple[Any, Any, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.parametrize("n", [0, 1])
+@pytest.mark.parametrize(("ending", "n"), cases_with_workers(ENDINGS, 1, {"loader", "chain"}))
 def test_the_message_is_the_first_line_and_after_the_users_lines_the_last(
     make: Maker, ending: str, n: int
 ) -> None:

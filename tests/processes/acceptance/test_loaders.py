@@ -15,7 +15,7 @@ import pytest
 from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBase
 from batchgenerators.examples.multithreaded_dataloading import DummyDL
 
-from tests.support.augmenters import Maker
+from tests.support.augmenters import Maker, cases_with_workers
 from tests.support.comparing import prints, take, through_json
 from tests.support.loaders import IndexLoader, Noise, RandomLoader
 from tests.support.processes import own_processes
@@ -179,8 +179,9 @@ FINITE: dict[str, tuple[Callable[[], Any], list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("what", FINITE)
-@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize(
+    ("what", "n"), cases_with_workers(FINITE, 2, {"a list", "a class that makes an iterator"})
+)
 def test_first_epoch_of_a_finite_iterable_is_what_it_holds(make: Maker, what: str, n: int) -> None:
     loader, expected = FINITE[what]
     assert list(make(loader(), None, n, seed=1, num_streams=1)) == expected

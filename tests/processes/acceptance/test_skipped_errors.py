@@ -15,7 +15,7 @@ import pytest
 
 from detaug import Skip, current
 from detaug.errors import BatchError
-from tests.support.augmenters import Maker
+from tests.support.augmenters import Maker, cases_with_workers
 from tests.support.comparing import prints, take
 from tests.support.faults import RaisesAt, TransformRaisesAt
 from tests.support.loaders import IndexLoader, RandomLoader
@@ -77,8 +77,9 @@ FINITE: dict[str, tuple[Callable[[], Any], list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("what", FINITE)
-@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize(
+    ("what", "n"), cases_with_workers(FINITE, 2, {"three streams", "dead after it"})
+)
 def test_failing_item_of_a_finite_loader_takes_no_other_with_it(
     make: Maker, what: str, n: int
 ) -> None:

@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 
 from benchmarks.gpu.wheels import EXPECTED, PACKAGES
 from benchmarks.tables.__main__ import gpu_line, gpu_table
+from tests.support.preloaded import run_code
 
 REPOSITORY = Path(__file__).parents[3]
 QUICK = ("--device", "cpu", "--quick")
@@ -144,13 +145,8 @@ def test_without_nnunet_its_parts_say_so(tmp_path: Path) -> None:
 def test_without_a_gpu_it_says_what_can_be_done() -> None:
     if Path("/dev/nvidia0").exists():
         pytest.skip("there is a GPU")
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "gpu"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    code = "import runpy; runpy.run_module('benchmarks', run_name='__main__')"
+    done = run_code(code, "gpu", folder=REPOSITORY, environment=os.environ)
     assert done.returncode == 2
     assert "torch finds no GPU here; --device cpu --quick shows that the script runs" in done.stderr
 

@@ -99,6 +99,12 @@ def test_all_systems_are_measured_told_and_drawn(folder: Path) -> None:
     assert Image.open(folder / "found.png").size == (1350, 600)
 
 
+@pytest.fixture
+def one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many rounds there are changes nothing of what is tested."""
+    monkeypatch.setattr(benching, "ROUNDS", 1)
+
+
 def run_of(batches_per_second: float) -> Consumption:
     return Consumption(100, 100 / batches_per_second, waited=0.0, cpu=0.0, elsewhere=0.0)
 
@@ -115,15 +121,16 @@ def test_ratios_are_taken_within_a_round() -> None:
     assert benching._rate("detaug", 2, results).times is None
 
 
+@pytest.mark.usefixtures("one_round")
 def test_without_a_factory_the_demo_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("nilearn")
-    monkeypatch.setattr(benching, "ROUNDS", 1)
     monkeypatch.setattr(benching, "DEMO_PATCH", 32)
     code, output = run(*QUICK)
     assert code == 0, output
     assert output.count("not run") == 0
 
 
+@pytest.mark.usefixtures("one_round")
 def test_pipeline_that_only_detaug_can_run_is_measured_with_it(folder: Path) -> None:
     code, output = run(f"{folder}/benched.py:only_detaug", *QUICK)
     assert code == 0, output
@@ -210,6 +217,7 @@ def test_torch_gives_the_samples_of_a_data_set_that_detaug_gives(kind: str) -> N
         assert sorted(chain(*ours)) == sorted(chain(*theirs))
 
 
+@pytest.mark.usefixtures("one_round")
 def test_a_data_set_is_measured_under_torch_too(folder: Path) -> None:
     code, output = run(f"{folder}/benched.py:Numbers", *QUICK, "--json", str(folder / "set.json"))
     assert code == 0, output
@@ -244,7 +252,7 @@ def busy_cores() -> Iterator[None]:
         process.join()
 
 
-@pytest.mark.usefixtures("busy_cores")
+@pytest.mark.usefixtures("busy_cores", "one_round")
 def test_beside_busy_programs_the_figures_are_said_to_be_invalid(folder: Path) -> None:
     file = folder / "busy.json"
     code, output = run(f"{folder}/benched.py:make", *QUICK, "--json", str(file))

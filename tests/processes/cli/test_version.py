@@ -18,7 +18,14 @@ def test_the_version_is_one_line() -> None:
     )
 
 
-@pytest.mark.parametrize("words", [["--version", "--verbose"], ["--verbose", "--version"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--version", "--verbose"],
+        # torch asks the system for seconds
+        pytest.param(["--verbose", "--version"], marks=pytest.mark.slow),
+    ],
+)
 def test_verbose_adds_the_machine_and_ends_with_advice(
     words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,6 @@ import json
 import logging
 import multiprocessing
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 import torch.distributed
 
 from detaug import DeterministicAugmenter, current
+from tests.support.preloaded import run_code
 
 
 class Loader:
@@ -107,9 +107,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[str]]
         for name, value in os.environ.items()
         if name not in ("RANK", "WORLD_SIZE", "DETAUG_SEED")
     }
-    environment = {**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, __file__, str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    done = run_code(Path(__file__), str(folder), folder=folder, environment=kept)
     assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
 

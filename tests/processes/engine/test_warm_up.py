@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from detaug.augmenter.warm_up import warm_up
+from tests.support.preloaded import WITH_NUMBA, run_code
 
 SCRIPT = """
 import json, os, sys
@@ -48,7 +47,7 @@ class Counting:
 
 if __name__ == "__main__":
     loader, executor = Loader(Compose([RandomApply(GaussianNoise(0.1), 1.0)])), LocalProcesses(sys.argv[1])
-    with DeterministicAugmenter(loader, Counting(), 2, seed=1, stateless=True, executor=executor, check=False) as augmenter:
+    with DeterministicAugmenter(loader, Counting(), 1, seed=1, stateless=True, executor=executor, check=False) as augmenter:
         batches = [next(augmenter) for _ in range(6)]
     assert all(batch.pop("image").any() for batch in batches)
     print(json.dumps({"parent": compiled(), "workers": batches}))
@@ -58,13 +57,12 @@ if __name__ == "__main__":
 def run(tmp_path: Path, cache: Path, start_method: str) -> dict[str, Any]:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, str(script), start_method],
-        env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
+    done = run_code(
+        script,
+        start_method,
+        folder=tmp_path,
+        environment={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
+        interpreter=WITH_NUMBA,
     )
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)

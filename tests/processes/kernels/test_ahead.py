@@ -7,12 +7,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.support.preloaded import WITH_NUMBA
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -37,13 +38,7 @@ print(ahead.compile_ahead(kernels))
 
 
 def start(cache: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return WITH_NUMBA.run(PROGRAM, arguments, cache, {**os.environ, "NUMBA_CACHE_DIR": str(cache)})
 
 
 def test_the_caller_only_loads_what_others_compiled(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ hold rubbish.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -14,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from detaug.kernels import cache, compiling
+from detaug.kernels import cache
+from tests.support.preloaded import WITH_NUMBA, run_code
 
 WHERE_IT_IS = """
 import pathlib, sys
@@ -158,18 +157,14 @@ def test_without_any_place_there_is_none(temporary: Path, monkeypatch: pytest.Mo
 
 def test_what_the_read_only_package_holds_is_not_compiled_again(tmp_path: Path) -> None:
     def run(*read_only: str, **places: str) -> list[str]:
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(Path(compiling.__file__).parents[2]),
-            **places,
-        }
-        done = subprocess.run(
-            [sys.executable, "-c", WHERE_IT_IS, *read_only],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
+        done = run_code(
+            WHERE_IT_IS,
+            *read_only,
+            folder=tmp_path,
+            environment={**os.environ, **places},
+            interpreter=WITH_NUMBA,
         )
+        assert done.returncode == 0, done.stderr
         return done.stdout.split()
 
     folder, _, _ = run()  # compiled into the package, or found there
@@ -205,10 +200,12 @@ KERNELS = {"module": "intensity", "name": "scale_around", "other": "clamp"}
 def run(folder: Path, before: str = "") -> tuple[list[str], list[str]]:
     """What the script prints, and what it logs."""
     folder.mkdir(exist_ok=True)
-    root = str(Path(compiling.__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": root, "NUMBA_CACHE_DIR": str(folder)}
-    command = [sys.executable, "-c", COMPILED_WITHOUT_A_CACHE.format(before=before, **KERNELS)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = run_code(
+        COMPILED_WITHOUT_A_CACHE.format(before=before, **KERNELS),
+        folder=folder.parent,  # the program may remove it
+        environment={**os.environ, "NUMBA_CACHE_DIR": str(folder)},
+        interpreter=WITH_NUMBA,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines(), done.stderr.splitlines()
 

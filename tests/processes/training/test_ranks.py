@@ -10,7 +10,6 @@ import json
 import multiprocessing
 import os
 import random
-import subprocess
 import sys
 from pathlib import Path
 
@@ -21,6 +20,7 @@ import torch.distributed
 
 from detaug.seeding.ranks import RankUnknown, known_rank, process_group, rank_and_world_size
 from detaug.training import isolate_rng, seed_everything
+from tests.support.preloaded import run_code
 
 RANKS = 3
 
@@ -94,24 +94,9 @@ def start_ranks(folder):
 def ranks(tmp_path_factory):
     """What each rank found."""
     folder = tmp_path_factory.mktemp("ranks")
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("RANK", "WORLD_SIZE", "DETAUG_SEED")
-    }
-    root = str(Path(__file__).parents[3])
-    environment = {
-        **kept,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([root, kept.get("PYTHONPATH", "")]),
-    }
-    done = subprocess.run(
-        [sys.executable, __file__, str(folder)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    from_outside = ("RANK", "WORLD_SIZE", "DETAUG_SEED")
+    kept = {name: value for name, value in os.environ.items() if name not in from_outside}
+    done = run_code(Path(__file__), str(folder), folder=folder, environment=kept)
     assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(RANKS)]
 

@@ -242,7 +242,7 @@ class Workers:
         return True
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.integers(1, 9),
     st.integers(1, 5),

@@ -197,41 +197,39 @@ def test_what_is_allowed_goes_on_and_is_told(
             baseline.check_continues(earlier)
 
 
-CONTINUE = """
-import sys
-from pathlib import Path
-from tests.peers.nnunet.trainers.in_process import ShortDetAug, new_trainer
-made = new_trainer(Path(sys.argv[1]), ShortDetAug)
-made.load_checkpoint(sys.argv[2])
-made.on_train_start()
+#: Prints what a record written in another interpreter has of the machine.
+MACHINE = """
+import json
+import torch
+from detaug.nnunet.machine import machine_of
+print(json.dumps(machine_of(torch.device("cpu"), torch.nn.Identity(), batches_vary=True)))
 """
 
 
 @pytest.mark.skipif(
     torch.backends.cpu.get_cpu_capability() == "DEFAULT", reason="this CPU has no vector units"
 )
-def test_a_machine_with_other_vector_units_is_told_and_refused(nnunet_environment: Path) -> None:
-    made = new_trainer(nnunet_environment, ShortDetAug)
-    made.on_train_start()
-    checkpoint = Path(made.output_folder) / "checkpoint_latest.pth"
-    made.save_checkpoint(str(checkpoint))
-
-    def continued(**environment: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-c", CONTINUE, str(nnunet_environment), str(checkpoint)],
-            env={**os.environ, **environment},
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-        )
-        return done.stderr if done.returncode else ""
-
-    other = {"ATEN_CPU_CAPABILITY": "default"}
-    said = continued(**other)
+def test_a_machine_with_other_vector_units_is_told_and_refused(
+    baseline: RunRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MACHINE],
+        env={**os.environ, "ATEN_CPU_CAPABILITY": "default"},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    cpu = json.loads(done.stdout)["cpu"]
+    there = replace(baseline, machine={**baseline.machine, "cpu": cpu})
     here = torch.backends.cpu.get_cpu_capability()
-    assert f"machine: cpu.torch: {here} in the checkpoint, DEFAULT now" in said
-    assert "DETAUG_ALLOW=machine continues" in said
-    assert continued(**other, DETAUG_ALLOW="machine") == ""
+    difference = f"machine: cpu.torch: {here} in the checkpoint, DEFAULT now"
+    with pytest.raises(StateMismatch, match="DETAUG_ALLOW=machine continues") as raised:
+        there.check_continues(baseline)
+    assert difference in str(raised.value)
+    monkeypatch.setenv("DETAUG_ALLOW", "machine")
+    (allowed,) = there.check_continues(baseline)
+    assert allowed.startswith(difference)
 
 
 def test_the_machine_is_told_by_what_differs_of_it(baseline: RunRecord) -> None:

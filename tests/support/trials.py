@@ -1,0 +1,48 @@
+"""The interpreters of `verify`, as forks of one that has imported detaug and nothing of the tests."""
+
+from __future__ import annotations
+
+import socket
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detaug.system.interpreters import worker_environment
+from detaug.verification import trials
+from tests.support.preloaded import PRELOADED
+
+ROOT = Path(__file__).parents[2]
+
+PROGRAM = """
+import os, socket, sys
+from detaug.verification.trials import main
+for number in (1, 2):
+    os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+connection = socket.socket(socket.AF_UNIX)
+connection.connect(sys.argv[1])
+main(connection.detach())
+"""
+
+
+@pytest.fixture
+def preloaded_trials(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Have `verify` start forks of an interpreter that has imported torch already.
+
+    Importing it takes most of the time of `verify`. Interpreters of their own are for programs of
+    their own, and for hash seeds, which a fork cannot have.
+    """
+
+    def start_in_a_fork(hash_seed: int) -> tuple[Any, Connection]:
+        with socket.socket(socket.AF_UNIX) as server:
+            address = str(tmp_path_factory.mktemp("trials") / "s")
+            server.bind(address)
+            server.listen()
+            program = PRELOADED.run(PROGRAM, [address], ROOT, worker_environment(hash_seed))
+            connection, _ = server.accept()
+            return program, Connection(connection.detach())
+
+    monkeypatch.setattr(trials, "start", start_in_a_fork)
