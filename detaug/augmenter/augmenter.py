@@ -200,7 +200,9 @@ class DeterministicAugmenter(Generic[Batch]):
         self.batches_per_epoch = arguments.optional_positive("batches_per_epoch", batches_per_epoch)
         self.on_error = Skip.of(on_error)
         self.version = arguments.text("version", version)
-        self._call_style = arguments.one_of("call", call, WAYS) if call else call
+        if call is not None:
+            call = arguments.one_of("call", call, WAYS)
+        self._call_style = call
         self._transform = called(arguments.transform(transform), self._call_style)
         self.pin_memory = bool(pin_memory)
         self.wait_time = wait_time
