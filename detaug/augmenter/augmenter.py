@@ -44,6 +44,7 @@ from detaug.pipeline.plan import TAILS, BatchKey, StepPlan
 from detaug.pipeline.producer import Pipeline, StreamEnded
 from detaug.pipeline.sources import LoaderFactory, SampleBatches, Source, resolve_source
 from detaug.pipeline.sources.argument_hints import answers_unknown_arguments, refuse_arguments
+from detaug.pipeline.undeclared import Undeclared
 from detaug.seeding.current import SeedBranch
 from detaug.seeding.ranks import check_all_are_known, process_group
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree
@@ -70,6 +71,7 @@ class Setup:
         branch: the branch of the seed tree that has the seeds of its batches.
         replayer: makes batches in this process. Several batches of one stream, in order, cost as
             much as the last one alone.
+        undeclared: the values that batches may depend on and that no parameter declares.
     """
 
     source: Source
@@ -77,6 +79,7 @@ class Setup:
     declared: list[str]
     branch: SeedBranch
     replayer: Replayer
+    undeclared: Undeclared
 
 
 class DeterministicAugmenter(Generic[Batch]):
@@ -776,6 +779,7 @@ class DeterministicAugmenter(Generic[Batch]):
             declared=self._declared,
             branch=self._branch,
             replayer=Replayer(self._pipeline, self._worker_config()),
+            undeclared=self._pipeline.undeclared,
         )
 
     @property
