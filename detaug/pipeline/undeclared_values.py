@@ -182,7 +182,8 @@ def _is_compared(path: ValuePath, value: Any) -> bool:
 def _is_working_memory(path: ValuePath, value: Any) -> bool:
     if path.holder is None or not isinstance(value, (np.ndarray, torch.Tensor)):
         return False
-    return path.attribute.removeprefix(".") in overwritten_attributes(type(path.holder))
+    kind: Any = type(path.holder)
+    return path.attribute.removeprefix(".") in overwritten_attributes(kind)
 
 
 def _is_compared_object(value: Any) -> bool:
