@@ -25,10 +25,12 @@ class Wrap(TorchIOTransform):
     The Generator's seed is drawn from torch's global generator, like all random numbers of TorchIO.
 
     `SpatialTransform` rotates, shears, scales and shifts in millimetres, as TorchIO does, along the
-    array's axes. It does not change an axis of one voxel, so that a 2-D image (C, X, Y, 1) stays in
-    its plane. Affines follow crops, quarter turns and exchanged axes: every voxel that remains
-    keeps its position in space. Rotations, scalings and mirrorings move the body and not the voxel
-    grid, as in TorchIO.
+    array's axes, in an oblique scan too (there TorchIO's own transforms turn about the axes of the
+    world). These axes are taken to be perpendicular: in a sheared affine (a tilted gantry) lengths
+    are right along each axis alone. An axis of one voxel does not change, so that a 2-D image
+    (C, X, Y, 1) stays in its plane. Affines follow crops, quarter turns and exchanged axes: every
+    voxel that remains keeps its position in space. Rotations, scalings and mirrorings move the body
+    and not the voxel grid, as in TorchIO.
 
     Args:
         transform: one of `detaug.transforms` that takes a single sample. A subject's ScalarImages

@@ -44,6 +44,7 @@ from detaug.pipeline.plan import TAILS, BatchKey, StepPlan
 from detaug.pipeline.producer import Pipeline, StreamEnded
 from detaug.pipeline.sources import LoaderFactory, SampleBatches, Source, resolve_source
 from detaug.pipeline.sources.argument_hints import answers_unknown_arguments, refuse_arguments
+from detaug.pipeline.undeclared import Undeclared
 from detaug.seeding.current import SeedBranch
 from detaug.seeding.ranks import check_all_are_known, process_group
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree
@@ -70,6 +71,7 @@ class Setup:
         branch: the branch of the seed tree that has the seeds of its batches.
         replayer: makes batches in this process. Several batches of one stream, in order, cost as
             much as the last one alone.
+        undeclared: the values that batches may depend on and that no parameter declares.
     """
 
     source: Source
@@ -77,6 +79,7 @@ class Setup:
     declared: list[str]
     branch: SeedBranch
     replayer: Replayer
+    undeclared: Undeclared
 
 
 class DeterministicAugmenter(Generic[Batch]):
@@ -200,7 +203,9 @@ class DeterministicAugmenter(Generic[Batch]):
         self.batches_per_epoch = arguments.optional_positive("batches_per_epoch", batches_per_epoch)
         self.on_error = Skip.of(on_error)
         self.version = arguments.text("version", version)
-        self._call_style = arguments.one_of("call", call, WAYS) if call else call
+        if call is not None:
+            call = arguments.one_of("call", call, WAYS)
+        self._call_style = call
         self._transform = called(arguments.transform(transform), self._call_style)
         self.pin_memory = bool(pin_memory)
         self.wait_time = wait_time
@@ -603,25 +608,29 @@ class DeterministicAugmenter(Generic[Batch]):
         pipeline.log_remarks(pipeline.undeclared.on_batch(self._schedule.position.epoch))
         try:
             asked_at = time.perf_counter()
-            batch: Batch
             if self._ledger is None:
-                batch = engine.next()
+                engine.wait()
             else:
-                batch = self._next_with_ledger(engine, self._ledger)
+                self._wait_with_ledger(engine, self._ledger)
             self._run_stats.on_batch(asked_at)
-            return batch
         except StopIteration:
             self._on_epoch_end()
             raise
+        # An interrupt in any line up to here leaves the batch due, so nothing follows this call, a
+        # cast neither.
+        if self._ledger is None:
+            return engine.hand_over()  # type: ignore[no-any-return]
+        # (batch, record of the batch).
+        return engine.hand_over()[0]  # type: ignore[no-any-return]
 
-    def _next_with_ledger(self, engine: Engine, ledger: LedgerWriter) -> Any:
-        """Return the batch that is due, after its line was written to the ledger."""
+    def _wait_with_ledger(self, engine: Engine, ledger: LedgerWriter) -> None:
+        """Wait for the batch that is due, and write its line to the ledger."""
         # Two threads must not write their lines in another order than they took their batches in.
         with ledger.order_lock:
             asked_at = time.perf_counter()
             try:
                 # (batch, record of the batch).
-                delivery = engine.next()
+                _, record = engine.wait()
             except StopIteration:
                 ledger.epoch_ended()
                 raise
@@ -632,15 +641,14 @@ class DeterministicAugmenter(Generic[Batch]):
                 ledger.delivered(
                     Key(position.epoch, position.step),
                     self._schedule.key_at(position).step,
-                    delivery[1],
+                    record,
                     waited,
                     self._run_stats.restarts,
                 )
             except BaseException:
                 # KeyboardInterrupt as well: a batch that the user does not get is due again.
-                engine.put_back(delivery)
+                engine.put_back()
                 raise
-            return delivery[0]
 
     def _on_epoch_end(self) -> None:
         """Warn of an epoch without batches, and log how long the loop waited."""
@@ -778,6 +786,7 @@ class DeterministicAugmenter(Generic[Batch]):
             declared=self._declared,
             branch=self._branch,
             replayer=Replayer(self._pipeline, self._worker_config()),
+            undeclared=self._pipeline.undeclared,
         )
 
     @property
@@ -958,14 +967,14 @@ class DeterministicAugmenter(Generic[Batch]):
         self._start()
         assert self._engine is not None
         try:
-            batch = self._engine.next()
+            self._engine.wait()
         except ReproducibilityError:
             raise
         except Exception:
             # StopIteration has moved the position to the next epoch. Any other error leaves the
             # batch due, and the next call raises it again.
             return
-        self._engine.put_back(batch)
+        self._engine.put_back()
 
     def _reset_schedule(self) -> None:
         """Forget what was prefetched, and keep the position."""

@@ -215,8 +215,9 @@ class Check:
         on_mismatch: How a batch that differs is reported: "raise" (ReproducibilityError), "warn",
             or None: an error for one of a worker's first batches, a warning for a later one, which
             would interrupt a training.
-        guard: True: generators that are created without a seed while batches are made are reported,
-            with the line that creates them. False: they are not.
+        guard: True: generators that are created without a seed while batches are made, or seeded by
+            the time of day or the number of a process, are reported, with the line that does it.
+            False: they are not.
 
     Raises:
         TypeError, ValueError: An argument is invalid, or `on_mismatch` is passed although no batch

@@ -89,18 +89,17 @@ class EngineContext:
 class Engine(Protocol):
     """An iterator over the batches of a context, in order.
 
-    The user's threads call `next`, `put_back` and `move`.
+    The user's threads call `wait`, `hand_over`, `put_back` and `move`.
     """
 
     #: True: it makes batches ahead of time, in other processes; it runs until `close`, and a fork
     #: of this process cannot use it. False: it makes each batch when it is asked for.
     prefetches: bool
 
-    def next(self) -> Any:
-        """Return the due batch, waiting for it if necessary.
+    def wait(self) -> Any:
+        """Return the due batch, waiting for it if necessary. It is due until `hand_over`.
 
-        The position moves last: an exception before that, including KeyboardInterrupt, leaves the
-        batch due.
+        Any exception, including KeyboardInterrupt, leaves it due.
 
         Raises:
             StopIteration: The epoch has ended; the position is the start of the next epoch.
@@ -108,8 +107,14 @@ class Engine(Protocol):
             ReproducibilityError: A batch that was made a second time differs.
         """
 
-    def put_back(self, batch: Any) -> None:
-        """Make the batch due again that `next` has just returned."""
+    def hand_over(self) -> Any:
+        """Return the batch that `wait` has returned to this thread, which is due no longer.
+
+        Once it is no longer due there is no line in which an interrupt could be raised.
+        """
+
+    def put_back(self) -> None:
+        """Give up the batch that `wait` has returned to this thread: it stays due."""
 
     def move(self, position: Position) -> None:
         """Continue at another position, and try failed batches again.

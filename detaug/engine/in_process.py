@@ -5,6 +5,7 @@ The random state, settings and thread counts of the caller are restored after ea
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from dataclasses import dataclass
@@ -76,30 +77,40 @@ class InProcess:
         self._recheck = Recheck(context.recheck_policy, transport, hash_order)
         self._skip_log = SkipLog()
 
-    def next(self) -> Any:
-        """Make and return the due batch. Implements `Engine.next`."""
+    def wait(self) -> Any:
+        """Make and return the due batch. Implements `Engine.wait`."""
+        thread_id = threading.get_ident()
         # Several of the user's threads may call it.
         with making_lock():
-            while True:
-                result = self._schedule.take()
-                for skipped in result.skipped:
-                    self._skip_log.warn(skipped)
-                outcome = result.outcome
-                if isinstance(outcome, Delivered):
-                    return outcome.batch
-                if isinstance(outcome, EpochEnd):
-                    raise StopIteration
-                if isinstance(outcome, Failed):
-                    raise outcome.error.with_traceback(None)
-                key = self._schedule.next_for()
-                assert key is not None
-                self._make(key)
+            outcome = self._take(thread_id)
+        if isinstance(outcome, Delivered):
+            return outcome.batch
+        self._schedule.on_the_way.pop(thread_id, None)
+        raise StopIteration
 
-    def put_back(self, batch: Any) -> None:
-        """Make the batch due again that was just returned. Implements `Engine.put_back`."""
+    def _take(self, thread_id: int) -> Delivered | EpochEnd:
+        """Take the due outcome, after making it if it is a batch."""
+        while True:
+            result = self._schedule.take(thread_id)
+            for skipped in result.skipped:
+                self._skip_log.warn(skipped)
+            outcome = result.outcome
+            if isinstance(outcome, (Delivered, EpochEnd)):
+                return outcome
+            if isinstance(outcome, Failed):
+                raise outcome.error.with_traceback(None)
+            key = self._schedule.next_for()
+            assert key is not None
+            self._make(key)
+
+    def hand_over(self) -> Any:
+        """Return the batch, which is due no longer. Implements `Engine.hand_over`."""
+        return self._schedule.on_the_way.pop(threading.get_ident()).outcome.batch  # type: ignore[union-attr]
+
+    def put_back(self) -> None:
+        """Leave the batch due. Implements `Engine.put_back`."""
         with making_lock():
-            assert self._schedule.last_position is not None
-            self._schedule.put_back(self._schedule.last_position, Delivered(batch))
+            self._schedule.put_back(threading.get_ident())
 
     def move(self, position: Position) -> None:
         """Continue at another position. Implements `Engine.move`."""

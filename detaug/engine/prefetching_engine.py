@@ -33,7 +33,6 @@ from detaug.engine.outcomes import (
     Outcome,
     Position,
     SkipLog,
-    TakeResult,
 )
 from detaug.engine.recheck.rechecker import Recheck
 from detaug.engine.schedule import Schedule
@@ -145,50 +144,56 @@ class PrefetchingEngine:
 
     # --- the user's thread
 
-    def next(self) -> Any:
-        """Return the due batch, waiting for it if necessary. Implements `Engine.next`."""
-        # `result` is assigned in this frame: the `except` below must know what was taken, wherever
-        # an interrupt is raised.
-        result: TakeResult | None = None
+    def wait(self) -> Any:
+        """Return the due batch, waiting for it if necessary. Implements `Engine.wait`."""
         thread_id = threading.get_ident()
         try:
-            while True:
-                with self._lock:
-                    position_before = self._schedule.position
-                    result = self._schedule.take()
-                    if result.outcome is None:
-                        # Before the lock is released: the engine's thread wakes this thread for
-                        # every outcome that arrives from then on.
-                        self._waiting.add(thread_id)
-                    has_moved = self._schedule.position is not position_before
-                    fatal = self._fatal
-                for skipped in result.skipped:
-                    self._skip_log.warn(skipped)
-                if has_moved:
-                    # The window has moved with the position: there are new tasks.
-                    self._wake()
-
-                outcome = result.outcome
-                if isinstance(outcome, Delivered):
-                    return self._hand_over(outcome, fatal)
-                if isinstance(outcome, EpochEnd):
-                    self._finish_epoch()
-                    break
-                self._raise_if_it_cannot_come(outcome, fatal)
-                self._wakeups.get()
+            batch = self._wait(thread_id)
+        except StopIteration:
+            # An interrupt before this line leaves the end due; after it, the end was reached.
+            self._schedule.on_the_way.pop(thread_id, None)
+            raise
         except BaseException:
-            # KeyboardInterrupt as well: whatever was taken and not returned is due again.
-            if result is not None:
-                self._put_back(result.position, result.outcome)
+            # KeyboardInterrupt as well. If another one comes before all of this is done, the rest
+            # is done when this thread uses the schedule next.
+            self.put_back()
             raise
         finally:
             self._waiting.discard(thread_id)
             if self._waiting:
                 # One wake-up wakes one thread, and the next outcome may be there for another.
                 self._wake_user()
-        raise StopIteration
+        return batch
 
-    def _hand_over(self, outcome: Delivered, fatal: BaseException | None) -> Any:
+    def _wait(self, thread_id: int) -> Any:
+        while True:
+            with self._lock:
+                # Before the front is read: a batch may be due again.
+                self._schedule.put_back(thread_id)
+                front_before = self._schedule.front
+                result = self._schedule.take(thread_id)
+                has_moved = self._schedule.front is not front_before
+                fatal = self._fatal
+                if result.outcome is None:
+                    # Before the lock is released: the engine's thread wakes this thread for every
+                    # outcome that arrives from then on.
+                    self._waiting.add(thread_id)
+            for skipped in result.skipped:
+                self._skip_log.warn(skipped)
+            if has_moved:
+                # The window has moved with the front: there are new tasks.
+                self._wake()
+
+            outcome = result.outcome
+            if isinstance(outcome, Delivered):
+                return self._delivered(outcome, fatal)
+            if isinstance(outcome, EpochEnd):
+                self._finish_epoch()
+                raise StopIteration
+            self._raise_if_it_cannot_come(outcome, fatal)
+            self._wakeups.get()
+
+    def _delivered(self, outcome: Delivered, fatal: BaseException | None) -> Any:
         """Return the batch, or raise if a check has found that the run is not reproducible."""
         # Only this error withholds a finished batch. After any other one the batches that were made
         # before it are still good, and the error is raised where the first one is missing.
@@ -197,6 +202,16 @@ class PrefetchingEngine:
         if outcome.mark_delivered is not None:
             outcome.mark_delivered()
         return outcome.batch
+
+    def hand_over(self) -> Any:
+        """Return the batch, which is due no longer. Implements `Engine.hand_over`."""
+        return self._schedule.on_the_way.pop(threading.get_ident()).outcome.batch  # type: ignore[union-attr]
+
+    def put_back(self) -> None:
+        """Leave the batch due. Implements `Engine.put_back`."""
+        with self._lock:
+            self._schedule.put_back(threading.get_ident())
+        self._wake()
 
     def _finish_epoch(self) -> None:
         """Wait for pending checks, and raise what they find."""
@@ -221,16 +236,6 @@ class PrefetchingEngine:
         """Return the error for the user, and record that the user sees it."""
         self._fatal_is_reported = True
         return fatal.with_traceback(None)
-
-    def put_back(self, batch: Any) -> None:
-        """Make the batch due again that was just returned. Implements `Engine.put_back`."""
-        assert self._schedule.last_position is not None
-        self._put_back(self._schedule.last_position, Delivered(batch))
-
-    def _put_back(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
-        with self._lock:
-            self._schedule.put_back(position, outcome)
-        self._wake()
 
     def move(self, position: Position) -> None:
         """Continue at another position. Implements `Engine.move`."""
@@ -324,7 +329,7 @@ class PrefetchingEngine:
         with self._lock:
             position, outcome = self._schedule.due()
             # Skipped steps fill the window until the user's thread moves past them.
-            is_due = outcome is not None or position != self._schedule.position
+            is_due = outcome is not None or position != self._schedule.front
         if is_due:
             self._wake_user()
 

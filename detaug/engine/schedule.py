@@ -1,9 +1,12 @@
 """The order of batches, as a pure data structure: the next task of each worker, and the due batch.
 
 Nothing in this file starts a process or reads a clock. Facts are stored; the window is computed:
-- The facts are `position`, `outcomes`, `in_flight` and the ends of streams. `position` is the first
-  step not yet handed to the user. Each fact changes by one operation of C code, so an interrupt
-  between two bytecodes leaves either the old or the new one.
+- The facts are `front`, `outcomes`, `in_flight`, `on_the_way` and the ends of streams. `front` is
+  the first step that no thread of the user's has taken. Each fact changes by one operation of C
+  code, so an interrupt between two bytecodes leaves either the old or the new one.
+- An outcome that a thread has taken is in `on_the_way` until the thread returns it: removing it is
+  the last that happens. If an interrupt prevents that, the thread finds it there when it takes or
+  asks for the position next, and it is due again, however many interrupts have come.
 - The window's tasks are computed from the facts, in one walk, whenever a fact that they depend on
   has changed: the position, or a stream's end.
 
@@ -11,7 +14,7 @@ Invariants:
 - Only the next `window` steps are tasks. Every other batch that arrives is dropped: any batch can
   be replayed.
 - A step is a *gap* once its stream is known to have ended at or before its turn. No gap is a task.
-- `_computed_for` is the position that `_window_tasks` was computed for; None after another fact has
+- `_computed_for` is the front that `_window_tasks` was computed for; None after another fact has
   changed.
 - An *order index* is an index in this rank's own order. It equals the step whose batch is made,
   except in a padded round (``tail="pad"``) after the epoch's last batch, which repeats the batches
@@ -23,8 +26,10 @@ Invariants:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterator
 from math import gcd
+from typing import NamedTuple
 
 from detaug.engine.outcomes import (
     Delivered,
@@ -37,6 +42,20 @@ from detaug.engine.outcomes import (
 )
 from detaug.engine.owners import StreamOwners
 from detaug.pipeline.plan import BatchKey, StepPlan, StreamEnds
+
+
+class OnTheWay(NamedTuple):
+    """An outcome between `Schedule.take` and the user.
+
+    Attributes:
+        position: Its position.
+        outcome: A batch, or the end of an epoch.
+        front: The front after it.
+    """
+
+    position: Position
+    outcome: Delivered | EpochEnd
+    front: Position
 
 
 class Schedule:
@@ -72,8 +91,11 @@ class Schedule:
         self._computed_for: Position | None = None
         self.limit = limit
         self.max_skips = max_skips
-        self.position = self.start_of(0)
+        #: The first step that no thread has taken.
+        self.front = self.start_of(0)
         self.outcomes: dict[BatchKey, Outcome] = {}
+        #: What threads have taken and not yet returned to the user, by the thread's identifier.
+        self.on_the_way: dict[int, OnTheWay] = {}
         self.in_flight: set[BatchKey] = set()
         # Every `_stream_stride`-th stream is this rank's. The first one depends on the phase.
         self._stream_stride = gcd(plan.num_streams, plan.world_size)
@@ -89,6 +111,18 @@ class Schedule:
         if self.stateless:
             return self._num_workers
         return min(self._num_workers, self.plan.num_streams // self._stream_stride)
+
+    @property
+    def position(self) -> Position:
+        """The first step not yet handed to the user."""
+        self.put_back(threading.get_ident())
+        return self.front
+
+    @position.setter
+    def position(self, position: Position) -> None:
+        self.front = position
+        # Afterwards: what is on the way is not due again once the front has been moved.
+        self.on_the_way.clear()
 
     def start_of(self, epoch: int) -> Position:
         """Return this rank's first position in an epoch."""
@@ -126,7 +160,7 @@ class Schedule:
     def _task_to_take_over(self, worker: int, present: Collection[int]) -> BatchKey | None:
         """Return the first open task whose stream the worker should take over, or None."""
         plan = self.plan
-        first_stream = self.position.step % self._stream_stride
+        first_stream = self.front.step % self._stream_stride
         streams = range(first_stream, plan.num_streams, self._stream_stride)
         # While a worker makes a batch of a stream, it fast-forwards its copy of that stream. A
         # second worker would repeat that work.
@@ -167,7 +201,7 @@ class Schedule:
             self.finish(key, Failed(self._ended_too_soon(key)))
             return
         self.in_flight.discard(key)
-        if key.epoch >= self.position.epoch:
+        if key.epoch >= self.front.epoch:
             self._ends.note(key)
             # After `note`: a window that was computed before it would contain the gap.
             self._computed_for = None
@@ -185,28 +219,39 @@ class Schedule:
             " all ranks"
         )
 
-    def take(self) -> TakeResult:
-        """Return the due outcome and move the position past it.
+    def take(self, thread_id: int | None = None) -> TakeResult:
+        """Return the due outcome and move the front past it.
 
-        A failure, or an outcome that has not arrived, stays due: the position then moves past the
-        gaps and skipped steps before it only.
+        A failure, or an outcome that has not arrived, stays due: the front then moves past the gaps
+        and skipped steps before it only.
+
+        Args:
+            thread_id: The thread that takes it, which removes it from `on_the_way` when it returns
+                it. None: it is handed to the user at once.
         """
-        start = self.position
+        if thread_id is not None:
+            self.put_back(thread_id)
+        start = self.front
         position, outcome = self.due()
         result = TakeResult(position, outcome, self._skipped_between(start, position))
 
-        # The position changes last and in one operation. An interrupt before that leaves this step
+        # The front changes last and in one operation. An interrupt before that leaves this step
         # due, although its batch may have to be made again.
         if isinstance(outcome, Delivered):
-            next_position = self.after(position)
+            front = self.after(position)
+            if thread_id is not None:
+                self.on_the_way[thread_id] = OnTheWay(position, outcome, front)
             self.outcomes.pop(self.key_at(position), None)
             self.last_position = position
-            self.position = next_position
+            self.front = front
         elif isinstance(outcome, EpochEnd):
+            front = outcome.next_position
+            if thread_id is not None:
+                self.on_the_way[thread_id] = OnTheWay(position, outcome, front)
             self.last_epoch_end = position
-            self.position = outcome.next_position
+            self.front = front
         elif position != start:
-            self.position = position
+            self.front = position
         return result
 
     def _skipped_between(self, start: Position, stop: Position) -> list[Skipped]:
@@ -219,14 +264,23 @@ class Schedule:
                 skipped.append(outcome)
         return skipped
 
-    def put_back(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
-        """Make an outcome due again that `take` took, or was about to take."""
-        if isinstance(outcome, Delivered):
-            self.outcomes[self.key_at(position)] = outcome
-        # The position moves last, as in `take`: a position whose batch is missing would make the
-        # batch an open task, although it has just been made.
-        if isinstance(outcome, (Delivered, EpochEnd)):
-            self.position = position
+    def put_back(self, thread_id: int) -> None:
+        """Make the outcome due again that a thread has taken and not returned, if there is one.
+
+        It stays as it is if another thread has taken the next one meanwhile: that would be due
+        again as well.
+        """
+        taken = self.on_the_way.get(thread_id)
+        if taken is None:
+            return
+        # If an interrupt comes between these lines, they are run again as a whole.
+        if self.front is taken.front:
+            if isinstance(taken.outcome, Delivered):
+                self.outcomes[self.key_at(taken.position)] = taken.outcome
+            # The front moves after that: a front whose batch is missing would make the batch an
+            # open task, although it has just been made.
+            self.front = taken.position
+        self.on_the_way.pop(thread_id, None)
 
     def forget_failures(self) -> None:
         """Drop all failures, so that their tasks are open again."""
@@ -242,7 +296,7 @@ class Schedule:
 
     def due(self) -> tuple[Position, Outcome | EpochEnd | None]:
         """Return the next position that is neither gap nor skipped, and its outcome if known."""
-        position = self.position
+        position = self.front
         while True:
             end = self._end_at(position)
             if end is not None:
@@ -303,11 +357,11 @@ class Schedule:
 
         The window extends into later epochs once the end of an epoch is known.
         """
-        position = self.position
-        if self._computed_for is position:
+        front = self.front
+        if self._computed_for is front:
             return self._window_tasks
-        # If the position moves back to an earlier epoch, its workers meet the ends again.
-        self._ends.forget_before(position.epoch)
+        # If the front moves back to an earlier epoch, its workers meet the ends again.
+        self._ends.forget_before(front.epoch)
         tasks = dict.fromkeys(self._upcoming())
         self._window_tasks = tasks
         outdated = [key for key in self.outcomes if key not in tasks]
@@ -315,12 +369,12 @@ class Schedule:
             self.outcomes.pop(key, None)
         # Last: an interrupt before this line leaves the window outdated, and the next call computes
         # it again and drops the rest of the outdated outcomes.
-        self._computed_for = position
+        self._computed_for = front
         return tasks
 
     def _upcoming(self) -> Iterator[BatchKey]:
         """Yield the keys of the next `window` steps that are no gaps, in order."""
-        position = self.position
+        position = self.front
         # A loader without batches has empty epochs only: without a limit this walk would not end.
         last_epoch = position.epoch + self.window
         num_upcoming = 0

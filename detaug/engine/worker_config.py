@@ -22,7 +22,7 @@ class WorkerConfig:
         check_every: See `detaug.engine.recheck.requests.is_checked`; 0: nothing is checked.
         check_ignore: Keys of batches that may differ. A ledger leaves them out of its fingerprints.
         keeps_ledger: True: every batch is sent as the pair (batch,
-            `detaug.ledger.lines.BatchRecord`), and `Engine.next` returns that pair. False: it is
+            `detaug.ledger.lines.BatchRecord`), and `Engine.wait` returns that pair. False: it is
             sent alone.
         num_workers: Number of processes that make batches.
         variables: Variables of the user's modules and classes in this program, as texts

@@ -8,8 +8,11 @@ seeded for every batch.
 from __future__ import annotations
 
 import types
+from array import array
 from collections import UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -28,7 +31,24 @@ _LONGEST = 64
 _LONGEST_TEXT = 80
 #: Where Python's, NumPy's and torch's generators are defined.
 _GENERATORS = ("random", "numpy.random", "torch")
-_PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), np.generic, PurePath)
+_PLAIN = (
+    str,
+    bytes,
+    bytearray,
+    int,
+    float,
+    complex,
+    bool,
+    type(None),
+    np.generic,
+    PurePath,
+    Decimal,
+    Fraction,
+    range,
+    slice,
+    np.dtype,
+    torch.dtype,
+)
 _SETS = (set, frozenset)
 _SEQUENCES = (list, tuple, deque)
 #: The values in one of these belong to the object that has it as an attribute.
@@ -89,6 +109,8 @@ def values_in(
 ) -> Iterator[tuple[str, Value]]:
     """Yield the plain values in objects by path, the nearest first; of containers their length too.
 
+    Of functions and classes the name is a value.
+
     Args:
         roots: the first objects, by the names that paths begin with.
         is_opened: returns whether an object at a path is looked at; None for all objects.
@@ -118,6 +140,8 @@ def values_in(
             yield f"{path}.len()", path.value(str(len(value)))
             if keys and isinstance(value, dict):
                 yield f"{path}.keys()", path.value(_text_of_keys(value, digest))
+        elif isinstance(value, types.FunctionType):
+            yield f"{path}.__qualname__", path.value(repr(value.__qualname__))
         elif objects:
             # The class alone: the object's own values follow, each by its path.
             yield str(path), path.value(f"an object of type {type(value).__qualname__}")
@@ -143,18 +167,26 @@ def text_of(value: Any, digest: Callable[[Any], str]) -> str | None:
     """Return a short text of a value whose parts are not looked at; None if they are."""
     if _is_generator(value):
         return type(value).__name__
-    if isinstance(value, np.ndarray) and value.dtype.hasobject:
-        return None
     if isinstance(value, (np.ndarray, torch.Tensor)) or is_table(value):
-        return f"{type(value).__name__} {tuple(value.shape)} {digest(value)}"
+        return _text_of_array(value, digest)
     if isinstance(value, _PLAIN):
         return _text_of_plain(value)
+    if _has_only_a_name(value):
+        return str(value.__name__)
     if isinstance(value, _SETS):
         return _text_of_set(value, digest)
     return _text_of_long_container(value, digest)
 
 
+def _text_of_array(value: Any, digest: Callable[[Any], str]) -> str | None:
+    if isinstance(value, np.ndarray) and value.dtype.hasobject:
+        return None
+    return f"{type(value).__name__} {tuple(value.shape)} {digest(value)}"
+
+
 def _text_of_long_container(value: Any, digest: Callable[[Any], str]) -> str | None:
+    if isinstance(value, array):
+        return f"array of {len(value)} items, {digest(value)}"
     if not isinstance(value, (dict, *_SEQUENCES)) or len(value) <= _LONGEST:
         return None
     if not _is_flat(value):
@@ -169,7 +201,7 @@ def digest_of(value: Any) -> str:
 
 def is_table(value: Any) -> bool:
     """Return whether a value is a DataFrame, or another object of pandas that holds numbers."""
-    is_pandas = type(value).__module__.startswith("pandas.")
+    is_pandas = type(value).__module__.partition(".")[0] == "pandas"
     return is_pandas and hasattr(value, "shape") and hasattr(value, "to_numpy")
 
 
@@ -211,6 +243,13 @@ def _is_flat(value: Any) -> bool:
     # By their classes: even a long list has few.
     items = value.values() if isinstance(value, dict) else value
     return all(issubclass(kind, _PLAIN) for kind in set(map(type, items)))
+
+
+def _has_only_a_name(value: Any) -> bool:
+    """Return whether it is a class, or a function of a library's that belongs to no object."""
+    if isinstance(value, types.BuiltinFunctionType):
+        return value.__self__ is None or isinstance(value.__self__, types.ModuleType)
+    return isinstance(value, (type, np.ufunc))
 
 
 def _is_generator(value: Any) -> bool:

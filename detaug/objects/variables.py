@@ -8,12 +8,16 @@ Libraries are left out.
 
 from __future__ import annotations
 
+import contextvars
 import dis
 import functools
+import gc
 import inspect
 import sys
+import threading
 import types
-from collections import deque
+import weakref
+from collections import ChainMap, UserDict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib.util import resolve_name
@@ -45,13 +49,20 @@ _CHANGING = frozenset(
         "popleft",
         "put",
         "remove",
+        "set",
         "setdefault",
         "sort",
         "update",
     )
 )
-#: How many items of a container are searched for classes and functions.
+#: Methods that write all of an array.
+_OVERWRITING = ("copy_", "fill", "fill_", "zero_")
+#: How many items of a container are searched for classes and functions, and how many results of a
+#: function with `functools.lru_cache` are variables.
 _MOST_ITEMS = 100
+_NAMED = (type, types.FunctionType, types.BuiltinFunctionType)
+_CACHED = type(functools.cache(len))
+_PLAIN = (int, float, complex, str, bytes, type(None))
 
 
 class _Read(NamedTuple):
@@ -96,6 +107,24 @@ def _lies_in(path: str, variables: tuple[str, ...]) -> bool:
     return any(path == name or path.startswith((f"{name}.", f"{name}[")) for name in variables)
 
 
+@lru_cache(maxsize=4096)
+def overwritten_attributes(kind: type) -> frozenset[str]:
+    """Return the attributes whose whole contents a class's methods write in place.
+
+    They are memory to work in: ``self.buffer[:] = x``, ``np.add(a, b, out=self.buffer)``.
+    Constructors do not count.
+    """
+    names: set[str] = set()
+    for owner in kind.__mro__:
+        if not is_the_users_own(owner):
+            continue
+        for name, item in vars(owner).items():
+            function = inspect.unwrap(getattr(item, "__func__", item)) if callable(item) else item
+            if isinstance(function, types.FunctionType) and name not in _CONSTRUCTORS:
+                names.update(_overwritten_in(function.__code__))
+    return frozenset(names)
+
+
 class _Search:
     """A search through a pipeline's code, from function to function."""
 
@@ -135,17 +164,35 @@ class _Search:
             value = value.__func__
         if isinstance(value, functools.partial):
             value = value.func
+        if isinstance(value, _CACHED):
+            self._add_results(value)
         if not isinstance(value, (type, types.FunctionType)):
-            # Of functools' caches and Numba's dispatchers.
-            value = getattr(value, "__wrapped__", None) or getattr(value, "py_func", None)
+            # Of functools' caches and Numba's dispatchers; without the object's own `__getattr__`,
+            # which may raise anything.
+            wrapped = inspect.getattr_static(value, "__wrapped__", None)
+            value = wrapped or inspect.getattr_static(value, "py_func", None)
         if not isinstance(value, (type, types.FunctionType)):
             return
         if id(value) not in self._met and is_the_users_own(value):
             self._met.add(id(value))
             self._pending.append(value)
 
+    def _add_results(self, function: Any) -> None:
+        """Add the results that a function with `functools.lru_cache` keeps, if they are data."""
+        if id(function) in self._met or not is_the_users_own(function.__wrapped__):
+            return
+        self._met.add(id(function))
+        for key, result in _kept_results(function):
+            self.variables[f"{home_of(function)}({key})"] = result
+
     def _add_variable(self, path: str, value: Any) -> None:
         """Add a variable, and look at the classes and functions that it leads to."""
+        if isinstance(value, weakref.ReferenceType):
+            path = f"{path}()"
+            value = value()
+        elif isinstance(value, contextvars.ContextVar):
+            path = f"{path}.get()"
+            value = value.get(None)
         self.variables[path] = value
         items: Iterable[Any] = ()
         if isinstance(value, dict):
@@ -159,6 +206,9 @@ class _Search:
     def _look_at_class(self, kind: type) -> None:
         for base in kind.__bases__:
             self._add(base)
+        self._add(type(kind))
+        # What else a metaclass has is mostly a register of its classes, which grows with imports.
+        is_metaclass = issubclass(kind, type)
         for name, item in list(vars(kind).items()):
             if isinstance(item, property):
                 for accessor in (item.fget, item.fset):
@@ -166,8 +216,10 @@ class _Search:
             elif _is_code(item):
                 function = inspect.unwrap(getattr(item, "__func__", item))
                 self._add(item)
+                # Of a descriptor of the user's the code of its class is called.
+                self._add(type(item))
                 self._look_at_method(kind, name, function)
-            elif not name.startswith("__"):
+            elif not name.startswith("__") and (not is_metaclass or isinstance(item, _PLAIN)):
                 self._add_variable(f"{home_of(kind)}.{name}", item)
 
     def _look_at_method(self, kind: type, name: str, function: Any) -> None:
@@ -184,6 +236,7 @@ class _Search:
 
     def _look_at_function(self, function: types.FunctionType) -> None:
         self._add(getattr(function, "__wrapped__", None))
+        self._add(function.__globals__.get("__getattr__"))
         for _, part in parts_of_function(function):
             self._add(part)
         name = function.__name__
@@ -197,7 +250,7 @@ class _Search:
                 for read in _writes_in(code).of_globals:
                     path = self._followed(read, function).path
                     self._writes.append((name if is_method else "", path))
-            for read in _reads_in(code):
+            for read in (*_reads_in(code), *_reads_by_text(code, function)):
                 self._follow(read, function)
 
     def _follow(self, read: _Read, function: types.FunctionType) -> None:
@@ -207,6 +260,10 @@ class _Search:
             return
         if _is_code(value):
             self._add(value)
+            name = read.steps[-1][1] if read.steps else read.root
+            if isinstance(value, _NAMED) and value.__name__ != name:
+                # A variable that says which function or class is used.
+                self.variables[f"{path}.__qualname__"] = value.__qualname__
             return
         self._add_variable(path, value)
 
@@ -218,6 +275,8 @@ class _Search:
                 if not is_users_module(value.__name__):
                     return _Variable("", None)
                 path = f"{value.__name__}.{name}"
+                if name not in vars(value):
+                    self._add(vars(value).get("__getattr__"))
                 value = vars(value).get(name)
                 continue
             if isinstance(value, type) and kind != _SUBSCRIPT:
@@ -265,7 +324,7 @@ def _is_of_library(kind: type, name: str) -> bool:
 
 
 def _items_of(value: Any) -> Mapping[Any, Any]:
-    if isinstance(value, dict):
+    if isinstance(value, (dict, ChainMap, UserDict)):
         return value
     if isinstance(value, (list, tuple)):
         return dict(enumerate(value))
@@ -276,10 +335,45 @@ def _attributes_of(value: Any) -> Mapping[Any, Any]:
     # Attributes of classes are read from the class that owns them (`_owner_of`).
     if isinstance(value, type):
         return {}
+    if isinstance(value, threading.local):
+        return vars(value)
     attributes = attributes_of(value)
     if not isinstance(attributes, dict):
         return slots_of(value)
     return {**slots_of(value), **attributes}
+
+
+def _kept_results(function: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the results that a function with `functools.lru_cache` keeps, by the arguments' text.
+
+    Only results that are data: an object may go on changing.
+    """
+    # It has no method that returns them. If its size is limited, the dict holds links, and the
+    # results are the referents that follow the keys.
+    referents = gc.get_referents(function)
+    indices = {id(part): index for index, part in enumerate(referents)}
+    for part in referents:
+        if not isinstance(part, dict) or part is vars(function):
+            continue
+        for key, kept in islice(part.items(), _MOST_ITEMS):
+            result = kept
+            if id(key) in indices:
+                result = referents[indices[id(key)] + 1]
+            if _has_text(key) and _is_data(result):
+                yield repr(key), result
+
+
+def _is_data(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_data, value[:_MOST_ITEMS]))
+    # Arrays and tensors have a dtype.
+    return isinstance(value, _PLAIN) or hasattr(type(value), "dtype")
+
+
+def _has_text(key: Any) -> bool:
+    """Return whether a cache's key has the same text in every program."""
+    parts = key if isinstance(key, tuple) else (key,)
+    return all(isinstance(part, (int, float, str, bytes, type(None))) for part in parts)
 
 
 def _absolute_name(read: _Read, variables: Mapping[str, Any]) -> str:
@@ -350,6 +444,62 @@ def _writes_in(code: types.CodeType) -> _Writes:
             if target is not None and target.steps and not _is_set(instructions, end):
                 of_owner.append(target)
     return _Writes(tuple(of_globals), tuple(of_owner))
+
+
+def _overwritten_in(code: types.CodeType) -> Iterator[str]:
+    """Yield the attributes of the first argument whose whole contents compiled code writes."""
+    owner = code.co_varnames[0] if code.co_argcount else None
+    instructions = _instructions(code)
+    for index, instruction in enumerate(instructions):
+        is_owner = instruction.opname.startswith("LOAD_FAST") and instruction.argval == owner
+        if not is_owner or index + 1 == len(instructions):
+            continue
+        attribute = instructions[index + 1]
+        if attribute.opname == "LOAD_ATTR" and _overwrites(
+            code, instructions[index + 2 : index + 6]
+        ):
+            yield attribute.argval
+
+
+def _overwrites(code: types.CodeType, following: list[dis.Instruction]) -> bool:
+    """Return whether instructions write the whole contents of the array that was loaded before."""
+    names = [instruction.opname for instruction in following]
+    if not names:
+        return False
+    first = following[0].argval
+    if names[0] in ("LOAD_ATTR", "LOAD_METHOD"):
+        return first in _OVERWRITING
+    if names[0] == "KW_NAMES" or names[1:2] == ["CALL_KW"]:
+        # It is the value of the last keyword. Python 3.11 does not show KW_NAMES' argument.
+        keywords = code.co_consts[following[0].arg or 0]
+        return isinstance(keywords, tuple) and keywords[-1:] == ("out",)
+    if names[:2] == ["LOAD_CONST", "STORE_SUBSCR"]:
+        return first in (Ellipsis, slice(None))
+    constants = [instruction.argval for instruction in following[:2]]
+    is_stored = names[2:3] == ["STORE_SLICE"] or names[2:4] == ["BUILD_SLICE", "STORE_SUBSCR"]
+    return is_stored and constants == [None, None]
+
+
+def _reads_by_text(code: types.CodeType, function: types.FunctionType) -> Iterator[_Read]:
+    """Yield reads of globals and modules' variables that code names by a text.
+
+    ``globals()["NAME"]``, ``getattr(module, "NAME")``.
+    """
+    texts = [constant for constant in code.co_consts if isinstance(constant, str)]
+    variables = function.__globals__
+    if "globals" in code.co_names:
+        for text in texts:
+            if text in variables:
+                yield _Read(text, False, 0, ())
+    if "getattr" not in code.co_names:
+        return
+    for read in _reads_in(code):
+        module = None if read.is_module or read.steps else variables.get(read.root)
+        if not isinstance(module, types.ModuleType):
+            continue
+        for text in texts:
+            if text in vars(module):
+                yield read._replace(steps=((".", text),))
 
 
 def _instructions(code: types.CodeType) -> list[dis.Instruction]:

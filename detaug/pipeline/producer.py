@@ -381,9 +381,10 @@ class Producer:
             if not is_epoch_aware or epoch == self._last_epoch_set:
                 return loader
         is_sole_copy = self._owns_pipeline and loader is None
+        # Until the new one is ready there is none. If `worker_init_fn` or `set_epoch` raises, the
+        # next batch begins with another pristine copy, and never with one half prepared.
+        self._loader = None
         loader = self._pristine.new_loader(is_sole_copy)
-        self._loader = loader
-        self._last_epoch_set = epoch
         source: Any = loader.source
         if hasattr(source, "before_sample"):
             source.before_sample = self._reseeder_of(loader)
@@ -394,6 +395,8 @@ class Producer:
         if loader.snapshot.epoch_aware_parts:
             self._seed_epoch(epoch, loader)
             loader.set_epoch_on_parts(epoch)
+        self._last_epoch_set = epoch
+        self._loader = loader
         return loader
 
     def _reseeder_of(self, loader: LoaderCopy) -> Callable[[Current], None]:

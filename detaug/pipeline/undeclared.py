@@ -71,10 +71,6 @@ class Undeclared:
     def _code(self) -> list[Any]:
         return code_of(self._pristine)
 
-    @cached_property
-    def _attributes(self) -> dict[str, str]:
-        return attributes_of_pipeline(self._pristine)
-
     def succeed(self, earlier: Undeclared) -> None:
         """Compare with the variables that this augmenter's earlier pipeline was started with."""
         self._at_start = earlier._at_start
@@ -138,6 +134,11 @@ class Undeclared:
 
     # --- values
 
+    @cached_property
+    def attributes(self) -> dict[str, str]:
+        """The attributes as the constructors have left them, by path, as texts."""
+        return attributes_of_pipeline(self._pristine)
+
     def variables(self) -> dict[str, str]:
         """Return the variables as they were at the start, or are now."""
         if self._at_start is None:
@@ -146,7 +147,7 @@ class Undeclared:
 
     def as_lines(self) -> list[str]:
         """Return all values, a line each, for a state dict."""
-        values = {**self.variables(), **self._attributes}
+        values = {**self.variables(), **self.attributes}
         return [f"{path} = {text}" for path, text in values.items()]
 
     # --- messages
@@ -170,7 +171,7 @@ class Undeclared:
 
     def _on_saved(self) -> list[Remark]:
         """Return the messages about values that differ from those of the state dict."""
-        current_values = {**self.variables(), **self._attributes}
+        current_values = {**self.variables(), **self.attributes}
         texts: dict[int, list[str]] = {}
         for path, current, saved in _differing(current_values, self._saved):
             if _is_cache_not_filled(path, current, saved):
@@ -208,6 +209,24 @@ def remarks_on_variables(pristine: PipelineSnapshot, program: Mapping[str, str])
         )
         remarks.append(Remark(text, _level_of(fresh, original)))
     return remarks
+
+
+def differing_values(
+    values: Mapping[str, str], others: Mapping[str, str]
+) -> list[tuple[str, str, str]]:
+    """Return (path, text, other text) of values that differ and may change a batch.
+
+    Args:
+        values: the variables or attributes of a pipeline, by path.
+        others: those of the same pipeline in another process, or at another time.
+    """
+    differing = []
+    for path, text, other_text in _differing(values, others):
+        if _is_cache_not_filled(path, text, other_text):
+            continue
+        if _level_of(text, other_text) >= logging.WARNING:
+            differing.append((path, text, other_text))
+    return differing
 
 
 #: The text of an empty dict's keys.

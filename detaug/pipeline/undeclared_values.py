@@ -4,6 +4,7 @@ Left out are values that differ between two correct runs, or are too large to lo
 - generators, which are seeded for every batch;
 - memory maps, arrays of more than a few MB, and what lies on a GPU: they are data;
 - numbers and texts that are the time, the process or an address;
+- arrays that a method overwrites as a whole: memory to work in, which may begin with anything;
 - private attributes of libraries' objects, where these keep what they have computed;
 - objects of the standard library that hold no settings: locks, loggers, compiled patterns.
 """
@@ -18,9 +19,12 @@ import sys
 import threading
 import time
 import types
-from collections import UserDict, UserList, deque
+from array import array
+from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Iterable
 from datetime import date
+from decimal import Decimal
+from fractions import Fraction
 from itertools import islice
 from pathlib import PurePath
 from typing import Any
@@ -33,7 +37,7 @@ from detaug.objects.description import is_mapped
 from detaug.objects.references import is_the_users_own, is_users_module
 from detaug.objects.tensor_pickling import has_plain_memory
 from detaug.objects.values import Value, ValuePath, digest_of, is_table, values_in
-from detaug.objects.variables import variables_of
+from detaug.objects.variables import overwritten_attributes, variables_of
 from detaug.objects.walking import Edge, walk
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.seeding.generators import GENERATORS
@@ -64,8 +68,23 @@ _UUID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?4[0-9a-f]{3}-?[89ab][0-9a-f]{3}-?
 _FOLDERS = re.compile(r"(?<=['\"])[^'\"]*/(?=[^'\"/]*/[^'\"/]*['\"])")
 #: torch's modules keep what they learn in these.
 _OF_MODULES = ("._parameters", "._buffers", "._modules")
-_PLAIN = (bytes, bytearray, complex, type(None), np.ndarray, torch.Tensor, PurePath)
-_CONTAINERS = (dict, list, tuple, deque, set, frozenset, UserDict, UserList)
+_PLAIN = (
+    bytes,
+    bytearray,
+    complex,
+    type(None),
+    np.ndarray,
+    torch.Tensor,
+    PurePath,
+    array,
+    Decimal,
+    Fraction,
+    range,
+    slice,
+    type,
+    types.BuiltinFunctionType,
+)
+_CONTAINERS = (dict, list, tuple, deque, set, frozenset, UserDict, UserList, ChainMap)
 #: Classes of Python's own whose instances hold a program's settings, or lead to its objects.
 _SETTINGS = (
     argparse.Namespace,
@@ -151,13 +170,20 @@ def _is_compared(path: ValuePath, value: Any) -> bool:
     is_private = label.startswith("._") and label not in _OF_MODULES
     if holder is not None and is_private and not is_the_users_own(holder):
         return False
-    if _is_of_this_process(value):
+    if _is_of_this_process(value) or _is_working_memory(path, value):
         return False
     if isinstance(value, (int, float, str, np.integer, np.floating)):
         return True
     if isinstance(value, (*_PLAIN, *_CONTAINERS, *_SETTINGS)):
         return True
     return _is_compared_object(value)
+
+
+def _is_working_memory(path: ValuePath, value: Any) -> bool:
+    if path.holder is None or not isinstance(value, (np.ndarray, torch.Tensor)):
+        return False
+    kind: Any = type(path.holder)
+    return path.attribute.removeprefix(".") in overwritten_attributes(kind)
 
 
 def _is_compared_object(value: Any) -> bool:

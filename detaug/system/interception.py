@@ -55,9 +55,17 @@ def _find_holders(functions: Iterable[Any]) -> list[_Holder]:
         if ids.isdisjoint(map(id, list(names.values()))):
             continue
         for name, value in list(names.items()):
-            if id(value) in ids:
+            if id(value) in ids and not _is_home(names, value):
                 holders.append(_Holder(names, name, value))
     return holders
+
+
+def _is_home(names: dict[str, Any], value: Any) -> bool:
+    """Return whether these are the names of the module that a class is defined in.
+
+    There pickle looks for it, and must find the class itself.
+    """
+    return isinstance(value, type) and names.get("__name__") == value.__module__
 
 
 class Substitution:
@@ -105,6 +113,9 @@ class Substitution:
 #: Packages that pass a request for random numbers on: their caller is the one that asks.
 _PASSED_THROUGH = frozenset({"random", "secrets", "uuid", "numpy", "torch", "os"})
 
+#: NumPy's module that copies and unpickles generators: what they draw is replaced by their state.
+_RESTORES_GENERATORS = "numpy.random._pickle"
+
 #: The module with the functions that replace the watched ones.
 _WATCHED_BY = "detaug.system.unseeded_draws"
 
@@ -119,6 +130,8 @@ def caller_of_randomness(frame: FrameType | None) -> Site | None:
     library (`tempfile`, `multiprocessing`) or detaug asked for itself.
     """
     while frame is not None and _passes_requests_on(frame):
+        if _module(frame) == _RESTORES_GENERATORS:
+            return None
         frame = frame.f_back
     return direct_caller(frame)
 

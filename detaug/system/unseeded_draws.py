@@ -45,7 +45,12 @@ _UNITS = (1.0, 1e3, 1e6, 1e9)
 #: Of others, ten seconds fill so much of 32 bits that any number would be taken for the time.
 _UNITS_OF_32_BITS = (1.0, 1e3)
 
+#: NumPy's classes whose seeds are watched. Not its bit generators: detaug looks at their classes.
+_SEEDED_CLASSES = (np.random.RandomState, np.random.SeedSequence)
+
 _seed_of_python = random.Random.seed
+#: Has `is_active` where a class is given a seed in this thread.
+_seeding = threading.local()
 
 
 def _ignore_seed(seed: Any, frame: FrameType) -> None:
@@ -78,6 +83,9 @@ def _urandom_substitute(name: str, asked: Asked) -> Callable[..., bytes]:
     original = os.urandom
 
     def ask(size: int, flags: int = 0) -> bytes:  # noqa: ARG001
+        if getattr(_seeding, "is_active", False):
+            # RandomState(5) asks the system, and then replaces what it was given.
+            return original(size)
         answer = asked(name, size, sys._getframe(1))
         if answer is None:
             return original(size)
@@ -131,6 +139,60 @@ def _python_seed_substitute(asked: Asked, seeded: Seeded) -> Callable[..., None]
     return seed_python
 
 
+def watched_classes(seeded: Seeded) -> dict[type, type]:
+    """Return each of NumPy's classes that are seeded, and the class that takes its place.
+
+    A class that takes its place makes instances of the original, counts exactly these as its own,
+    and is equal to the original, so that ``isinstance`` and ``==`` give the same answers.
+    """
+    classes: dict[type, type] = {}
+    for original in _SEEDED_CLASSES:
+        names = {
+            "__module__": original.__module__,
+            "_original": original,
+            "_seeded": staticmethod(seeded),
+        }
+        classes[original] = _Watched(original.__name__, (original,), names)
+    return classes
+
+
+class _Watched(type):
+    """The metaclass of these classes. One that a user derives from them has no `_original`."""
+
+    def __call__(cls, *arguments: Any, **options: Any) -> Any:
+        original = vars(cls).get("_original")
+        if original is None:
+            return super().__call__(*arguments, **options)
+        seeds = [seed for seed in (*arguments, *options.values()) if seed is not None]
+        if not seeds:
+            return original(*arguments, **options)
+        for seed in seeds:
+            cls._seeded(seed, sys._getframe(1))  # type: ignore[attr-defined]
+        _seeding.is_active = True
+        try:
+            return original(*arguments, **options)
+        finally:
+            _seeding.is_active = False
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        original = vars(cls).get("_original")
+        if original is None:
+            return super().__instancecheck__(instance)
+        return isinstance(instance, original)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        original = vars(cls).get("_original")
+        if original is None:
+            return super().__subclasscheck__(subclass)
+        return issubclass(subclass, original)
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or vars(cls).get("_original") is other
+
+    def __hash__(cls) -> int:
+        return hash(vars(cls).get("_original", id(cls)))
+
+
 @contextmanager
 def seeding_watched(asked: Asked, seeded: Seeded = _ignore_seed) -> Iterator[None]:
     """Have ``random.Random()`` ask too, inside the block.
@@ -161,7 +223,7 @@ class Guard:
 
     It replaces the functions that ask the system, and costs nothing elsewhere. It notices seeding
     by the time of day, and by the number of a process that the pipeline has asked for, in the
-    functions that seed. `detaug.verify` finds the rest.
+    functions that seed, `RandomState` and `SeedSequence`. `detaug.verify` finds the rest.
 
     Args:
         report: gets a sentence that names ``file:line``.
@@ -186,7 +248,11 @@ class Guard:
         #: Numbers of processes that the pipeline has asked for.
         self._process_numbers: set[int] = set()
         self._substitution = Substitution(
-            {**substitutes(self._asked, self._seeded), **self._noting_process_numbers()}
+            {
+                **substitutes(self._asked, self._seeded),
+                **watched_classes(self._seeded),
+                **self._noting_process_numbers(),
+            }
         )
 
     @contextmanager
@@ -219,6 +285,9 @@ class Guard:
         self._notice(site, "draws random numbers from the operating system, which no seed governs,")
 
     def _seeded(self, seed: Any, frame: FrameType) -> None:
+        site = caller_of_randomness(frame)
+        if site is None:
+            return
         parts = seed if isinstance(seed, (list, tuple)) else [seed]
         for number in parts:
             if not isinstance(number, (int, float, np.integer, np.floating)):
@@ -229,7 +298,7 @@ class Guard:
                 reason = "seeds a random generator by the time of day"
             else:
                 continue
-            self._notice(caller_of_randomness(frame), reason)
+            self._notice(site, reason)
 
     def _notice(self, site: Site | None, reason: str) -> None:
         """Report a line once; not one of another thread or of an ignored package."""

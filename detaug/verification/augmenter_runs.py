@@ -21,9 +21,10 @@ from detaug.errors import BatchError, UnusableError
 from detaug.objects.fingerprints import fingerprint
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer
+from detaug.pipeline.undeclared import Undeclared
 from detaug.seeding.current import SeedBranch
 from detaug.seeding.tree import checked_seed, positive_int
-from detaug.verification.factories import Factory, NotPicklable, call_factory
+from detaug.verification.factories import Factory, FactoryResult, NotPicklable, call_factory
 from detaug.verification.result import Row
 from detaug.verification.rows import PendingRow
 
@@ -44,6 +45,23 @@ def _do_nothing() -> None:
     """Do nothing before a batch: the default of rows that change nothing between batches."""
 
 
+class Values(NamedTuple):
+    """The values that batches may depend on and that no argument declares, by path, as texts.
+
+    Attributes:
+        variables: of the user's modules and classes.
+        attributes: of the pipeline, as its constructors have left them.
+    """
+
+    variables: dict[str, str]
+    attributes: dict[str, str]
+
+    @classmethod
+    def of(cls, undeclared: Undeclared) -> Values:
+        """Return a pipeline's values."""
+        return cls(undeclared.variables(), undeclared.attributes)
+
+
 class Reference(NamedTuple):
     """A pipeline, and its batches as this process makes them one after the other.
 
@@ -53,6 +71,7 @@ class Reference(NamedTuple):
         batches_per_epoch: where its epochs are cut; None: nowhere.
         keys: (epoch, step) of each batch.
         fingerprints: of each batch.
+        values: that no argument declares, before the first batch.
     """
 
     factory: Factory
@@ -60,6 +79,7 @@ class Reference(NamedTuple):
     batches_per_epoch: int | None
     keys: list[BatchKey]
     fingerprints: list[str]
+    values: Values
 
 
 class RealRuns:
@@ -100,6 +120,9 @@ class RealRuns:
             # So that the rows reach the second epoch.
             self._batches_per_epoch = max(1, (2 * self._batches + 2) // 3)
         self._loader_keeps_states = pipeline.source.keeps_states
+        # Of the first pipeline: a variable that counts the pipelines is the same in a process that
+        # makes one.
+        values = self._values_of(pipeline)
         # The augmenter below has a pipeline of its own; two at once could be too large.
         del pipeline
         with closing(self._augmenter(0)) as augmenter:
@@ -115,7 +138,16 @@ class RealRuns:
                 batches_per_epoch=self._batches_per_epoch,
                 keys=[key for key, _ in batches],
                 fingerprints=[batch_fingerprint for _, batch_fingerprint in batches],
+                values=values,
             )
+
+    def values(self) -> Values:
+        """Return the values of a new pipeline that no argument declares."""
+        return self._values_of(call_factory(self._factory))
+
+    def _values_of(self, pipeline: FactoryResult) -> Values:
+        with closing(pipeline.augmenter(0, seed=self._seed)) as augmenter:
+            return Values.of(augmenter.setup.undeclared)
 
     def notes(self, reference: Reference) -> list[str]:
         """Return the warnings about state that the transforms carry from batch to batch."""

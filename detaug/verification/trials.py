@@ -29,7 +29,7 @@ from detaug.system.interception import Site
 from detaug.system.interpreters import InterpreterOptions, code_of
 from detaug.system.processes import die_with, run_and_exit
 from detaug.system.threads import one_thread
-from detaug.verification.augmenter_runs import Reference
+from detaug.verification.augmenter_runs import Reference, Values
 from detaug.verification.conditions import Conditions, ControlledEnvironment
 from detaug.verification.factories import NotPicklable, call_factory
 from detaug.verification.outputs import Output, output_of
@@ -57,12 +57,14 @@ class Outcome(NamedTuple):
         fingerprints: of the batches that could be made.
         sites: the lines that asked for random numbers, the clock ..., by factor.
         outputs: of the stages of the batch that was watched.
+        values: that no argument declares, before the first batch.
         raised: by the first batch that could not be made; "" if all could.
     """
 
     fingerprints: dict[BatchKey, str]
     sites: dict[str, dict[Site, str]]
     outputs: list[Output]
+    values: Values
     raised: str = ""
 
 
@@ -79,6 +81,7 @@ def perform(reference: Reference, trial: Trial) -> Outcome:
     with one_thread(), environment.around():
         parts = call_factory(reference.factory, batches_per_epoch=reference.batches_per_epoch)
         pipeline = Pipeline(parts.source, parts.transform, must_pickle=False, keep=parts.keep)
+        values = Values.of(pipeline.undeclared)
         warm_up(parts.transform, parts.source.loader)
         producer = Producer(pipeline.pristine, reference.branch, log_nothing)
         for index, key in enumerate(trial.order, 1):
@@ -93,7 +96,7 @@ def perform(reference: Reference, trial: Trial) -> Outcome:
             except Exception as error:
                 if not raised:
                     raised = _sentence(error)
-    return Outcome(fingerprints, environment.sites, outputs, raised)
+    return Outcome(fingerprints, environment.sites, outputs, values, raised)
 
 
 def _watched(producer: Producer, key: BatchKey, outputs: list[Output]) -> str:

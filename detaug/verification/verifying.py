@@ -23,6 +23,7 @@ from detaug.verification.augmenter_runs import (
 )
 from detaug.verification.causes import Experiment, causes_of, experiments
 from detaug.verification.factories import Factory, NotPicklable, load_factory
+from detaug.verification.notes import notes_on_values
 from detaug.verification.result import Cause, Result, Row
 from detaug.verification.rows import DIFFERENT, EQUAL, FAILED, NOT_RUN, PendingRow, run_rows
 from detaug.verification.trials import Interpreters, TrialFailed
@@ -97,6 +98,8 @@ def _verify(runs: RealRuns, progress: Progress) -> Result:
         rows += run_rows(map(_measured, pending), progress)
         progress.update("looking for the cause", done=progress.total)
         causes = causes_of(interpreters, differing)
+        has_differences = any(row.verdict == DIFFERENT for row in rows)
+        on_values = notes_on_values(reference, runs.values(), interpreters, has_differences)
     if not causes:
         causes = _causes_by_row(rows)
     num_batches = len(reference.fingerprints)
@@ -104,6 +107,7 @@ def _verify(runs: RealRuns, progress: Progress) -> Result:
     if num_batches > 1 and len(set(reference.fingerprints)) == 1:
         notes.append(f"all {num_batches} batches are the same")
     notes += runs.notes(reference)
+    notes += on_values
     return Result(tuple(rows), causes, tuple(notes), num_batches, reference.branch.tree.seed)
 
 

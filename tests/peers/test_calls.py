@@ -103,6 +103,8 @@ def test_call_says_it_for_all_others() -> None:
     assert torch.equal(first(lambda image: image, torch.ones(2), call="dict"), torch.ones(2))
     with pytest.raises(ValueError, match="call must be one of 'dict', 'kwargs', 'args', got 'kw'"):
         first(_same, call="kw")
+    with pytest.raises(ValueError, match="got ''"):
+        first(_same, call="")
 
 
 def test_the_call_is_part_of_the_pipelines_name() -> None:

@@ -74,7 +74,12 @@ class Running:
         self.engine: Engine = self.augmenter._engine
 
     def take(self, number: int) -> list[tuple[int, int]]:
-        return [self.engine.next()["at"] for _ in range(number)]
+        return [self.next()["at"] for _ in range(number)]
+
+    def next(self) -> Any:
+        batch = self.engine.wait()
+        assert self.engine.hand_over() is batch
+        return batch
 
 
 @contextmanager
@@ -197,23 +202,23 @@ def test_batches_come_in_order_and_epochs_end(run: Callable[..., Running]) -> No
     running = run()
     assert running.take(4) == [(0, step) for step in range(4)]
     with pytest.raises(StopIteration):
-        running.engine.next()
+        running.next()
     assert running.take(2) == [(1, 0), (1, 1)]
 
 
 def test_bytes_are_those_of_a_replay(run: Callable[..., Running]) -> None:
     running = run()
     for step in range(4):
-        assert fingerprint(running.engine.next()) == fingerprint(running.augmenter.replay(0, step))
+        assert fingerprint(running.next()) == fingerprint(running.augmenter.replay(0, step))
 
 
 def test_what_is_put_back_is_due_again(run: Callable[..., Running]) -> None:
     running = run()
     running.take(1)
-    batch = running.engine.next()
-    running.engine.put_back(batch)
+    batch = running.engine.wait()
+    running.engine.put_back()
     assert running.augmenter.step == 1
-    assert fingerprint(running.engine.next()) == fingerprint(batch)
+    assert fingerprint(running.next()) == fingerprint(batch)
     assert running.take(1) == [(0, 2)]
 
 
@@ -230,10 +235,10 @@ def test_a_failure_is_raised_until_the_position_is_moved(run: Callable[..., Runn
     running.take(2)
     for _ in range(2):
         with pytest.raises(BatchError, match="no such case"):
-            running.engine.next()
+            running.next()
     running.engine.move(running.augmenter._schedule.position)
     with pytest.raises(BatchError, match="no such case"):  # tried again
-        running.engine.next()
+        running.next()
     running.engine.move(Position(0, 3, 3))
     assert running.take(1) == [(0, 3)]
 
@@ -246,7 +251,7 @@ def test_other_ranks_steps_are_theirs(run: Callable[..., Running]) -> None:
     running = run(rank=1, world_size=2)
     assert running.take(2) == [(0, 1), (0, 3)]
     with pytest.raises(StopIteration):
-        running.engine.next()
+        running.next()
 
 
 class Draws(DataLoader):
@@ -294,7 +299,7 @@ def test_failures_reach_every_thread(run: Callable[..., Running]) -> None:
 
     def take() -> str:
         with pytest.raises(BatchError) as caught:
-            running.engine.next()
+            running.next()
         return str(caught.value)
 
     told = taken_by_threads(4, take, 5)
@@ -306,14 +311,14 @@ def test_work_is_checked(run: Callable[..., Running]) -> None:
     running = run(check=1)
     running.take(4)
     with pytest.raises(StopIteration):
-        running.engine.next()
+        running.next()
     assert running.augmenter.stats()["checked"] > 0
     assert running.augmenter.stats()["mismatches"] == 0
 
 
 def test_closing_ends_what_was_started_and_may_be_repeated(run: Callable[..., Running]) -> None:
     running = run(loader=WhereMade(), check=False)
-    batches = [running.engine.next() for _ in range(4)]
+    batches = [running.next() for _ in range(4)]
     before = fingerprint(batches[0])
     pids = {batch["pid"] for batch in batches}
     assert (os.getpid() not in pids) is running.engine.prefetches
@@ -334,8 +339,8 @@ def test_a_ledger_has_every_batch_as_it_was_given(
     with pytest.raises(StopIteration):
         next(aug)
     given.append(next(aug))
-    noted = running.engine.next()
-    running.engine.put_back(noted)
+    running.engine.wait()
+    running.engine.put_back()
     given.append(next(aug))
     aug.close()
     found = [line for line in lines(tmp_path / "run.jsonl") if line["kind"] == "batch"]

@@ -180,7 +180,7 @@ class Workspace:
         """
         segmentation = self.lazy("segmentation") or self["segmentation"]
         original_dtypes = self._original_label_dtypes()
-        if original_dtypes and segmentation.dtype == np.result_type(*original_dtypes):
+        if original_dtypes and segmentation.dtype == _joined_dtype(original_dtypes):
             return original_dtypes
         return [segmentation.dtype]
 
@@ -326,7 +326,7 @@ class Workspace:
             ValueError: that dtype does not hold a label that a transform has written.
         """
         original_dtypes = self._original_label_dtypes()
-        if len(original_dtypes) < 2 or labels.dtype != np.result_type(*original_dtypes):
+        if len(original_dtypes) < 2 or labels.dtype != _joined_dtype(original_dtypes):
             # Nothing was joined, or a transform has changed the dtype.
             return labels
         dtype = self._checked[name].dtype
@@ -349,7 +349,48 @@ def _joined(role: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     if len({array.shape[1:] for array in arrays.values()}) > 1:
         shown = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in arrays.items())
         raise ValueError(f"arrays of one role ({role}) must have one spatial shape, got {shown}")
-    return np.concatenate(list(arrays.values()))
+    if role != "segmentation":
+        return np.concatenate(list(arrays.values()))
+    dtype = _joined_dtype([array.dtype for array in arrays.values()])
+    converted = [_labels_as(dtype, name, array) for name, array in arrays.items()]
+    return np.concatenate(converted)
+
+
+def _joined_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+    """Return the dtype in which labels of several dtypes are joined."""
+    dtype = np.result_type(*dtypes)
+    if dtype.kind == "f" and all(one.kind in "biu" for one in dtypes):
+        # NumPy joins int64 and uint64 as float64, which does not hold all of their numbers.
+        return np.dtype(np.int64)
+    return dtype
+
+
+def _labels_as(dtype: np.dtype[Any], name: str, labels: np.ndarray) -> np.ndarray:
+    """Return labels in the dtype in which they are joined with others.
+
+    Raises:
+        ValueError: that dtype does not hold one of them.
+    """
+    is_wide = labels.dtype.kind in "iu" and labels.dtype.itemsize == 8
+    if not is_wide or labels.dtype == dtype:
+        return labels.astype(dtype, copy=False)
+    low = int(labels.min(initial=0))
+    high = int(labels.max(initial=0))
+    limits = _limits_of(dtype)
+    if low < -limits or high > limits:
+        raise ValueError(
+            f"segmentations of several dtypes are joined as {dtype}, which holds all whole numbers "
+            f"from {-limits} to {limits}, and {name} ({labels.dtype}) has labels from {low} to "
+            f"{high}: renumber them, e.g. with numpy.unique"
+        )
+    return labels.astype(dtype)
+
+
+def _limits_of(dtype: np.dtype[Any]) -> int:
+    """Return the largest number up to which a dtype holds all whole numbers."""
+    if dtype.kind == "f":
+        return int(2 ** (np.finfo(dtype).nmant + 1))
+    return int(np.iinfo(dtype).max)
 
 
 class LazyVolume:

@@ -105,9 +105,10 @@ def test_batch_that_is_put_back_takes_its_state_with_it(make: Maker, diary: Path
     augmenter = make(Chain(diary), None, n, seed=3)
     batches = take(augmenter, 4)
     state = augmenter.state_dict()
-    batches += take(augmenter, 1)
-    augmenter._engine.put_back(batches[-1])  # as Ctrl-C does
+    augmenter._engine.wait()
+    augmenter._engine.put_back()  # as Ctrl-C does
     assert augmenter.state_dict() == state
+    batches += take(augmenter, 1)
     resumed = make(Chain(diary), None, 0, seed=3)
     resumed.load_state_dict(state)
     assert prints(take(resumed, 1)) == prints(batches[-1:])

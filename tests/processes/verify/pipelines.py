@@ -370,6 +370,95 @@ def ramp() -> Any:
     return Loader(), Compose([Noise(), Ramp()])
 
 
+# --- values that no argument declares
+# ----------------------------------------------------------------------------------------------------
+
+
+class Offset:
+    value = 0
+
+
+def _with_offset(**batch: Any) -> Batch:
+    return _plus(batch, Offset.value)
+
+
+def with_offset() -> Any:
+    return Loader(), _with_offset
+
+
+def with_growing_offset() -> Any:
+    Offset.value += 1
+    return Loader(), _with_offset
+
+
+class Cases(Loader):
+    """Draws the order of its cases when it is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order = list(range(300))
+        random.shuffle(self.order)
+
+    def generate_train_batch(self) -> Batch:
+        batch = super().generate_train_batch()
+        return _plus(batch, self.order[0])
+
+
+class Drawn:
+    """Draws three of its numbers when it is made, each from another generator."""
+
+    def __init__(self) -> None:
+        self.w = np.random.rand(5, 5)
+        self.angle = np.random.default_rng().random()
+        self.bias = torch.randn(3)
+        self.rng = np.random.default_rng()
+
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, self.w.sum() + self.angle + float(self.bias.sum()))
+
+
+def drawn_in_a_constructor() -> Any:
+    return Cases(), Drawn()
+
+
+class Rare:
+    """Reads a number that it has drawn in no batch that is compared."""
+
+    def __init__(self) -> None:
+        self.rare = random.random()
+
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, self.rare) if detaug.current().step > 1000 else batch
+
+
+def drawn_and_rarely_used() -> Any:
+    return Loader(), Rare()
+
+
+class Counted:
+    """Seeds what it draws; numbers its objects; fills a cache."""
+
+    objects = 0
+
+    def __init__(self) -> None:
+        type(self).objects += 1
+        self.number = type(self).objects
+        self.w = np.random.default_rng(5).random(3)
+        self.names = frozenset(f"case {number}" for number in range(20))
+        self.started = time.time()
+        self.cache: dict[int, float] = {}
+
+    def __call__(self, **batch: Any) -> Batch:
+        number = int(np.random.randint(9))
+        if number not in self.cache:
+            self.cache[number] = self.w[0] * number
+        return _plus(batch, self.cache[number])
+
+
+def seeded_in_a_constructor() -> Any:
+    return Loader(), Counted()
+
+
 def default_rng() -> Any:
     return faulty("DefaultRng")
 

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import random
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from detaug import Check, DeterministicAugmenter, LocalProcesses, fingerprint
 from detaug.system.unseeded_draws import is_the_time
@@ -88,6 +91,60 @@ def test_the_time_is_recognised_beside_other_numbers(
     (text,) = reports(caplog, lambda: (pipelines.Loader(), transform), 1)
     assert "by the time of day" in text
     assert text.startswith(f"{__file__}:")
+
+
+SEEDED: dict[str, Callable[[int], Any]] = {
+    "RandomState": lambda seed: np.random.RandomState(seed).rand(),
+    "SeedSequence": lambda seed: np.random.SeedSequence([seed, 3]).generate_state(1)[0],
+    "spawn_key": lambda seed: np.random.SeedSequence(3, spawn_key=(seed,)).generate_state(1)[0],
+    "random.Random": lambda seed: random.Random(seed).random(),
+    "torch.manual_seed": lambda seed: torch.manual_seed(seed).initial_seed(),
+}
+
+
+class Draws:
+    """Draws with a seed that a function gives."""
+
+    def __init__(self, kind: str, seed: Callable[[], int]) -> None:
+        self.kind = kind
+        self.seed = seed
+
+    def __call__(self, **batch: Any) -> dict[str, Any]:
+        return {**batch, "drawn": float(SEEDED[self.kind](self.seed()))}
+
+
+@pytest.mark.parametrize("kind", SEEDED)
+def test_each_way_to_seed_is_watched(caplog: pytest.LogCaptureFixture, kind: str) -> None:
+    constants: dict[str, Callable[[], int]] = {
+        "by the number of a process": lambda: os.getpid(),
+        "by the time of day": lambda: int(time.time()),
+    }
+    for reason, seed in constants.items():
+        (text,) = reports(caplog, partial(_of_loader_and, Draws(kind, seed)), 0)
+        assert reason in text
+        assert text.startswith(f"{__file__}:")
+    assert reports(caplog, partial(_of_loader_and, Draws(kind, lambda: 7)), 0) == []
+
+
+def _of_loader_and(transform: Any) -> Any:
+    return pipelines.Loader(), transform
+
+
+def _asks_for_classes(**batch: Any) -> dict[str, Any]:
+    state = np.random.RandomState(5)
+    copy = pickle.loads(pickle.dumps([state, np.random.PCG64(6)]))
+    kinds = {np.random.RandomState: 1}
+    assert isinstance(state, np.random.RandomState)
+    assert type(state) == np.random.RandomState  # noqa: E721
+    assert not isinstance(state, np.random.PCG64)
+    assert issubclass(type(state), np.random.RandomState)
+    return {**batch, "kind": kinds[type(copy[0])], "drawn": copy[0].rand()}
+
+
+def test_numpys_classes_are_what_they_are_while_they_are_watched(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert reports(caplog, lambda: (pipelines.Loader(), _asks_for_classes), 0) == []
 
 
 def test_a_number_that_is_by_chance_a_process_number_is_no_such_seed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from functools import cache
 from typing import Any
@@ -48,6 +49,57 @@ def test_state_that_is_put_back_after_every_batch_is_noted() -> None:
     assert note.startswith("Ramp.step was 0 when the batch began and 1 when it ended; every batch")
     assert f"note: {note[:40]}" in str(result)
     assert result_of("sound").notes == ()
+
+
+def test_variables_that_another_program_does_not_find_are_noted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pipelines.Offset, "value", 3)
+    result = verify(pipelines.with_offset, **QUICK)
+    (note,) = [note for note in result.notes if "Offset" in note]
+    name = "tests.processes.verify.pipelines.Offset.value"
+    assert note.startswith(f"{name} is 3 in this program and 0 in a fresh interpreter: spawned")
+    assert result.ok
+
+
+def test_variables_that_change_from_call_to_call_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipelines.Offset, "value", 0)
+    notes = verify(pipelines.with_growing_offset, **QUICK).notes
+    assert any("pipelines.Offset.value was 1 at first and is " in note for note in notes), notes
+
+
+def test_what_a_constructor_draws_is_noted_with_both_values() -> None:
+    result = verify(pipelines.drawn_in_a_constructor, **QUICK)
+    noted = {note.partition(" is ")[0]: note for note in result.notes}
+    assert set(noted) == {"transform.w", "transform.angle", "transform.bias", "data_loader.order"}
+    for note in noted.values():
+        assert " in one program and " in note
+        assert "Pass it as an argument, or seed what the constructor draws" in note
+
+
+def test_what_a_constructor_draws_is_noted_where_no_compared_batch_depends_on_it() -> None:
+    result = verify(pipelines.drawn_and_rarely_used, **QUICK)
+    assert_equal_in_every_row(result)
+    (note,) = result.notes
+    assert note.startswith("transform.rare is ")
+
+
+def test_drawn_attributes_of_what_no_other_interpreter_can_make_are_noted() -> None:
+    lock = threading.Lock()
+
+    def factory() -> Any:
+        assert not lock.locked()
+        return pipelines.drawn_and_rarely_used()
+
+    result = verify(factory, **QUICK)
+    assert any(row.verdict == "not run" for row in result.rows)
+    assert any(note.startswith("transform.rare is ") for note in result.notes), result.notes
+
+
+def test_seeded_constructors_counted_objects_and_caches_are_not_noted() -> None:
+    result = verify(pipelines.seeded_in_a_constructor, **QUICK)
+    assert_equal_in_every_row(result)
+    assert result.notes == ()
 
 
 @pytest.mark.slow

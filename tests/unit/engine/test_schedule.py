@@ -87,6 +87,10 @@ def test_a_batch_that_is_missing_fails_where_several_ranks_need_it(num_steps):
     assert schedule.position.step == key.step
 
 
+#: No identifier of a thread.
+THREAD = -1
+
+
 @st.composite
 def schedules(draw):
     """The same schedule twice, and a world in which its tasks come true: how long each stream is in
@@ -143,7 +147,8 @@ def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both
 
     def go_on():
         nonlocal handed_out
-        handed_out = schedule.take()[:2]
+        schedule.on_the_way.clear()
+        handed_out = schedule.take(THREAD)[:2]
         reference.hand_out(*handed_out)
 
     def put_back():
@@ -153,7 +158,7 @@ def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both
             handed_out = None
 
     def each_put_back(position, outcome):
-        schedule.put_back(position, outcome)
+        schedule.put_back(THREAD)
         if isinstance(outcome, Delivered):
             reference.outcomes[schedule.key_at(position)] = outcome
         if isinstance(outcome, (Delivered, EpochEnd)):
@@ -183,6 +188,7 @@ def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both
             do = chance.choice([jump, put_back, lambda: each("forget_failures")])
         if do is not go_on and do is not put_back:
             handed_out = None
+            schedule.on_the_way.clear()
         do()
         assert list(schedule.window_tasks()) == reference.window_tasks()
         reference.prune()

@@ -28,18 +28,27 @@ from tests.processes.purity.ways import listening
 NAMES = (f"users_module_{number}" for number in count())
 COMMON = """
 import argparse
+import array
 import collections
+import contextvars
 import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
 import functools
+import itertools
 import logging
 import os
 import random
 import re
+import sys
 import threading
 import time
 import types
 import uuid
-from collections import Counter, OrderedDict, defaultdict, deque
+import weakref
+from collections import ChainMap, Counter, OrderedDict, defaultdict, deque
 
 import numpy as np
 import torch
@@ -358,6 +367,84 @@ loader = Cases()
 """,
         "data_loader.waiting",
     ),
+    "a data frame": Case(
+        """
+import pandas
+class Scale:
+    def __init__(self):
+        self.frame = pandas.DataFrame({"w": np.random.rand(5)})
+    def __call__(self, x):
+        return {"x": x * self.frame.w.sum()}
+transform = Scale()
+""",
+        "transform.frame",
+    ),
+    "an array of Python's": Case(
+        """
+class Scale:
+    def __init__(self):
+        self.w = array.array("d", [random.random()])
+    def __call__(self, x):
+        return {"x": x * self.w[0]}
+transform = Scale()
+""",
+        "transform.w",
+    ),
+    "a decimal number": Case(
+        """
+class Scale:
+    def __init__(self):
+        self.w = decimal.Decimal(random.random())
+    def __call__(self, x):
+        return {"x": x * float(self.w)}
+transform = Scale()
+""",
+        "transform.w",
+    ),
+    "a slice": Case(
+        """
+class Crop:
+    def __init__(self):
+        self.where = slice(random.randrange(1, 1000), 2000)
+    def __call__(self, x):
+        return {"x": x * self.where.start}
+transform = Crop()
+""",
+        "transform.where",
+    ),
+    "a range": Case(
+        """
+class Crop:
+    def __init__(self):
+        self.where = range(random.randrange(1, 1000), 2000)
+    def __call__(self, x):
+        return {"x": x * self.where[0]}
+transform = Crop()
+""",
+        "transform.where",
+    ),
+    "the results that functools.cache keeps": Case(
+        """
+@functools.cache
+def table(size):
+    return np.random.rand(size)
+table(8)
+def transform(x):
+    return {"x": x * table(8)}
+""",
+        "users_module.table(8)",
+    ),
+    "the results that a bounded cache keeps": Case(
+        """
+@functools.lru_cache(maxsize=4)
+def table(size, kind):
+    return tuple(np.random.rand(size).tolist())
+table(8, "a")
+def transform(x):
+    return {"x": x * np.array(table(8, "a"))}
+""",
+        "users_module.table((8, 'a'))[0]",
+    ),
 }
 
 SET = {
@@ -573,6 +660,188 @@ def transform(x):
 """,
         "users_module.LIMIT",
         "LIMIT = 0.7",
+    ),
+    "a field of a nested data class": Case(
+        """
+@dataclasses.dataclass(frozen=True)
+class Noise:
+    sigma: float = 1.0
+@dataclasses.dataclass
+class Config:
+    noise: Noise = dataclasses.field(default_factory=Noise)
+CONFIG = Config()
+def transform(x):
+    return {"x": x * CONFIG.noise.sigma}
+""",
+        "users_module.CONFIG.noise.sigma",
+        "CONFIG.noise = Noise(2.0)",
+    ),
+    "a member of an enumeration": Case(
+        """
+class Mode(enum.Enum):
+    WEAK = 1
+    STRONG = 2
+MODE = Mode.WEAK
+def transform(x):
+    return {"x": x * MODE.value}
+""",
+        "users_module.MODE._value_",
+        "MODE = Mode.STRONG",
+    ),
+    "what the module's __getattr__ reads": Case(
+        """
+VALUES = {"STRENGTH": 1.0}
+def __getattr__(name):
+    if name not in VALUES:
+        raise AttributeError(name)
+    return VALUES[name]
+def transform(x):
+    return {"x": x * sys.modules[__name__].STRENGTH}
+""",
+        "users_module.VALUES['STRENGTH']",
+        "VALUES['STRENGTH'] = 2.0",
+    ),
+    "a variable of the thread": Case(
+        """
+LOCAL = threading.local()
+LOCAL.gain = 1.0
+def transform(x):
+    return {"x": x * LOCAL.gain}
+""",
+        "users_module.LOCAL.gain",
+        "LOCAL.gain = 2.0",
+    ),
+    "an object behind a weak reference": Case(
+        """
+class Gain:
+    def __init__(self):
+        self.value = 1.0
+HELD = Gain()
+REFERENCE = weakref.ref(HELD)
+def transform(x):
+    return {"x": x * REFERENCE().value}
+""",
+        "users_module.REFERENCE().value",
+        "HELD.value = 2.0",
+    ),
+    "a chain of dicts": Case(
+        """
+CONFIG = ChainMap({}, {"p": 0.5})
+def transform(x):
+    return {"x": x * CONFIG["p"]}
+""",
+        "users_module.CONFIG['p']",
+        "CONFIG['p'] = 0.75",
+    ),
+    "a context variable": Case(
+        """
+GAIN = contextvars.ContextVar("gain", default=1.0)
+GAIN.set(1.0)
+def transform(x):
+    return {"x": x * GAIN.get()}
+""",
+        "users_module.GAIN.get()",
+        "GAIN.set(2.0)",
+    ),
+    "a fraction": Case(
+        """
+GAIN = fractions.Fraction(1, 3)
+def transform(x):
+    return {"x": x * float(GAIN)}
+""",
+        "users_module.GAIN",
+        "GAIN = fractions.Fraction(2, 3)",
+    ),
+    "a dtype": Case(
+        """
+KIND = torch.float32
+def transform(x):
+    return {"x": torch.tensor(x, dtype=KIND)}
+""",
+        "users_module.KIND",
+        "KIND = torch.float64",
+    ),
+    "what a descriptor reads": Case(
+        """
+VALUES = {"gain": 1.0}
+class Gain:
+    def __get__(self, owner, kind=None):
+        return VALUES["gain"]
+class Scale:
+    gain = Gain()
+    def __call__(self, x):
+        return {"x": x * self.gain}
+transform = Scale()
+""",
+        "users_module.VALUES['gain']",
+        "VALUES['gain'] = 2.0",
+    ),
+    "an attribute of a metaclass": Case(
+        """
+class Settings(type):
+    gain = 1.0
+class Current(metaclass=Settings):
+    pass
+def transform(x):
+    return {"x": x * Current.gain}
+""",
+        "users_module.Settings.gain",
+        "Settings.gain = 2.0",
+    ),
+    "which function a variable names": Case(
+        """
+def stronger(x):
+    return x * 2
+def weaker(x):
+    return x / 2
+CHANGE = stronger
+def transform(x):
+    return {"x": CHANGE(x)}
+""",
+        "users_module.CHANGE.__qualname__",
+        "CHANGE = weaker",
+    ),
+    "which function an attribute names": Case(
+        """
+class Apply:
+    def __init__(self):
+        self.function = np.sin
+    def __call__(self, x):
+        return {"x": self.function(x)}
+transform = Apply()
+""",
+        "transform.function",
+        "transform.function = np.cos",
+    ),
+    "an item of a dict whose items are its attributes": Case(
+        """
+class Config(dict):
+    __getattr__ = dict.__getitem__
+CONFIG = Config(noise=Config(p=0.5))
+def transform(x):
+    return {"x": x * CONFIG.noise.p}
+""",
+        "users_module.CONFIG['noise']['p']",
+        "CONFIG['noise']['p'] = 0.75",
+    ),
+    "a variable that globals() gives": Case(
+        """
+GAIN = 1.0
+def transform(x):
+    return {"x": x * globals()["GAIN"]}
+""",
+        "users_module.GAIN",
+        "GAIN = 2.0",
+    ),
+    "a variable of a module that getattr gives": Case(
+        """
+GAIN = 1.0
+this = sys.modules[__name__]
+def transform(x):
+    return {"x": x * getattr(this, "GAIN")}
+""",
+        "users_module.GAIN",
+        "GAIN = 2.0",
     ),
 }
 
@@ -1127,6 +1396,184 @@ def transform(x):
     return {"x": x * LAST}
 """,
         "LAST = 3.0",
+    ),
+    "a bounded cache of a method": Correct(
+        """
+class Load:
+    @functools.lru_cache(maxsize=5)
+    def load(self, case):
+        return np.full(3, case)
+    def __call__(self, x):
+        return {"x": x[:3] * self.load(int(np.random.randint(40)))}
+transform = Load()
+""",
+        "transform.load(7); transform.load(50)",
+    ),
+    "objects that functools.cache keeps and that count": Correct(
+        """
+class Volume:
+    def __init__(self, case):
+        self.case = case
+        self.reads = 0
+    def read(self):
+        self.reads += 1
+        return self.case
+@functools.cache
+def volume(case):
+    return Volume(case)
+def transform(x):
+    return {"x": x * volume(int(np.random.randint(5))).read()}
+""",
+        "volume(3).read()",
+    ),
+    "a module's __getattr__ that imports late": Correct(
+        """
+LOADED = {}
+def __getattr__(name):
+    if name != "ndimage":
+        raise AttributeError(name)
+    if name not in LOADED:
+        import scipy.ndimage
+        LOADED[name] = scipy.ndimage
+    return LOADED[name]
+def transform(x):
+    return {"x": sys.modules[__name__].ndimage.gaussian_filter(x, 1)}
+""",
+        "__getattr__('ndimage')",
+    ),
+    "a counter that numbers lines of a log": Correct(
+        """
+class Log:
+    def __init__(self):
+        self.numbers = itertools.count()
+    def __call__(self, x):
+        next(self.numbers)
+        return {"x": x}
+transform = Log()
+""",
+        "transform(1)",
+    ),
+    "a context variable for a log": Correct(
+        """
+STEP = contextvars.ContextVar("step", default=0)
+def transform(x):
+    STEP.set(STEP.get() + 1)
+    return {"x": x}
+""",
+        "STEP.set(100)",
+    ),
+    "a table of functions and classes": Correct(
+        """
+def stronger(x):
+    return x * 2
+TABLE = {"stronger": stronger, "sin": np.sin, "relu": torch.relu, "kind": np.float32}
+CHANGE = stronger
+class Apply:
+    def __init__(self):
+        self.functions = [TABLE["stronger"], np.cos, len, lambda value: value]
+        self.where = slice(0, 3)
+        self.kind = torch.float32
+    def __call__(self, x):
+        return {"x": CHANGE(self.functions[1](self.functions[0](x[self.where])))}
+transform = Apply()
+""",
+        "TABLE['later'] = len",
+    ),
+    "a registry of a metaclass": Correct(
+        """
+class Registering(type):
+    registry = {}
+    def __new__(mcls, name, bases, namespace):
+        kind = super().__new__(mcls, name, bases, namespace)
+        mcls.registry[name] = kind
+        return kind
+class Base(metaclass=Registering):
+    pass
+class Twice(Base):
+    def __call__(self, x):
+        return {"x": x * 2}
+transform = Registering.registry["Twice"]()
+""",
+        "Registering('Later', (Base,), {})",
+    ),
+    "a descriptor that counts its objects": Correct(
+        """
+class Checked:
+    def __init__(self):
+        self.seen = {}
+    def __set_name__(self, owner, name):
+        self.name = f"_{name}"
+    def __get__(self, owner, kind=None):
+        return self if owner is None else getattr(owner, self.name)
+    def __set__(self, owner, value):
+        self.seen[id(owner)] = value
+        setattr(owner, self.name, value)
+class Scale:
+    gain = Checked()
+    def __init__(self):
+        self.gain = 2.0
+    def __call__(self, x):
+        return {"x": x * self.gain}
+transform = Scale()
+""",
+        "Scale().gain = 3.0",
+    ),
+    "a setting of the program in a chain of dicts": Correct(
+        """
+CONFIG = ChainMap({}, {"p": 0.5})
+def transform(x):
+    return {"x": x * CONFIG["p"]}
+""",
+        "CONFIG['lr'] = np.random.rand()",
+    ),
+    "numbers of other kinds and the moment of the start": Correct(
+        """
+STEP = decimal.Decimal("0.1")
+RATIO = fractions.Fraction(1, 3)
+STARTED = datetime.datetime.now()
+def transform(x):
+    return {"x": x * float(STEP) * float(RATIO), "century": STARTED.year // 100}
+""",
+        "STARTED = datetime.datetime.now()",
+    ),
+    "a weak reference to the whole": Correct(
+        """
+class Part:
+    def __init__(self, whole):
+        self.whole = weakref.ref(whole)
+class Whole:
+    def __init__(self):
+        self.factor = 2
+    def __call__(self, x):
+        return {"x": x * Part(self).whole().factor}
+transform = Whole()
+""",
+    ),
+    "a dict whose items are its attributes too": Correct(
+        """
+class Config(dict):
+    __getattr__ = dict.__getitem__
+CONFIG = Config(noise=Config(p=0.5, steps=[1, 2, 3]), lr=0.1)
+def transform(x):
+    return {"x": x * CONFIG.noise.p}
+""",
+        "len(CONFIG)",
+    ),
+    "memory to work in": Correct(
+        """
+class Scale:
+    __slots__ = ("buffer", "other", "tensor")
+    def __init__(self):
+        self.buffer = np.random.rand(8)
+        self.other = np.random.rand(8)
+        self.tensor = torch.rand(8)
+    def __call__(self, x):
+        np.multiply(x, 2, out=self.buffer)
+        self.other[:] = self.buffer
+        self.tensor.copy_(torch.from_numpy(self.other))
+        return {"x": self.tensor.numpy().copy()}
+transform = Scale()
+""",
     ),
 }
 
