@@ -233,7 +233,8 @@ def test_aliases_are_one_object_of_any_class():
 
 def test_an_itk_image_is_packed_with_its_voxels_which_end_with_it() -> None:
     voxels = np.arange(6**3, dtype=np.float32).reshape(6, 6, 6)
-    packed = pack({"image": sitk.GetImageFromArray(voxels)})  # which nothing else holds
+    # Nothing else holds the image.
+    packed = pack({"image": sitk.GetImageFromArray(voxels)})
     image = unpack(packed.pickled, packed.buffers)["image"]
     assert np.array_equal(sitk.GetArrayFromImage(image), voxels)
 

@@ -36,7 +36,8 @@ def test_a_copied_array_keeps_the_order_of_its_memory():
 
 def test_containers_in_others_are_looked_into():
     item = copy_arrays({"x": NESTED["inner"], "y": (NESTED["inner"][0], 3)})
-    assert item["x"][0] is item["y"][0]  # an array at two places stays one
+    # An array at two places stays one.
+    assert item["x"][0] is item["y"][0]
     item["x"][0][...] = 1
     assert not NESTED["inner"][0].any()
 

@@ -362,7 +362,8 @@ def test_a_torch_loader_is_answered_with_the_line_that_does_what_it_does(
         DeterministicAugmenter(loader, None, 0)
     call = str(raised.value).partition("data set, ")[2]
     assert call == f"DeterministicAugmenter.from_dataset(loader.dataset, {line}, num_processes=0)"
-    with eval(call, {**globals(), "loader": loader}) as augmenter:  # the line is Python
+    # The line is Python.
+    with eval(call, {**globals(), "loader": loader}) as augmenter:
         batches = [np.atleast_1d(batch).tolist() for batch in augmenter]
     expected = [np.atleast_1d(batch).tolist() for batch in loader]
     assert [len(batch) for batch in batches] == [len(batch) for batch in expected]

@@ -88,7 +88,8 @@ def test_what_is_drawn_next_is_drawn_again(seed, before, after):
     expected = draw_globals(), [draw(generator) for generator in generators.values()]
     draw_globals(after), [draw(generator, after) for generator in generators.values()]
     for kept in (state, through_a_file(state)):
-        fresh = named_generators(seed + 1)  # a new process has new objects
+        # A new process has new objects.
+        fresh = named_generators(seed + 1)
         set_rng_state(kept, fresh)
         assert (draw_globals(), [draw(generator) for generator in fresh.values()]) == expected
 

@@ -25,7 +25,8 @@ def draws():
 def _clean(monkeypatch):
     for variable in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("DETAUG_SEED", "")  # so that what a test leaves there is taken away again
+    # So that what a test leaves there is taken away again.
+    monkeypatch.setenv("DETAUG_SEED", "")
     with isolate_rng():
         yield
 
@@ -41,11 +42,10 @@ def accelerator_seeds(monkeypatch):
 def test_one_seed_draws_the_same_again_and_another_draws_anew():
     assert seed_everything(7) == 7
     first = draws()
-    (
-        random.gauss(0, 1),
-        np.random.standard_normal(),
-        torch.randn(1),
-    )  # leave a second normal in each cache
+    # They leave a second normal in each cache.
+    random.gauss(0, 1)
+    np.random.standard_normal()
+    torch.randn(1)
     assert seed_everything(np.uint32(7)) == 7
     normals = [random.gauss(0, 1), np.random.standard_normal(), float(torch.randn(1))]
     seed_everything(7)
@@ -141,7 +141,8 @@ def test_without_any_seed_one_is_drawn_said_aloud_and_can_be_repeated(caplog):
         ({"deterministic": None}, TypeError),
         ({"workers": 4}, TypeError),
         ({"diff_rank_seed": "no"}, TypeError),
-        ({"threads": 1}, ValueError),  # without the switches that it is set with
+        # Without the switches that it is set with.
+        ({"threads": 1}, ValueError),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_is_seeded(keywords, error):

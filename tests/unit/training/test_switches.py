@@ -244,7 +244,8 @@ def test_other_values_are_refused_and_change_nothing(mode, keywords, error, mess
 
 
 def test_it_is_set_for_good_false_switches_it_off_and_threads_are_put_back(monkeypatch) -> None:
-    monkeypatch.setenv(CUBLAS_VARIABLE, ":16:8")  # so that it is taken away again
+    # So that it is taken away again.
+    monkeypatch.setenv(CUBLAS_VARIABLE, ":16:8")
     assert "torch.use_deterministic_algorithms" in set_deterministic_mode(True)
     assert not_deterministic() == set()
     changes = set_deterministic_mode(False)
