@@ -24,7 +24,8 @@ def main(short: bool, names: tuple[str, ...]) -> None:
 
     Ends with an AssertionError if any batch differs, or anything grows that must not.
     """
-    logging.getLogger("detaug").setLevel(logging.ERROR)  # hundreds of deaths are meant here
+    # Hundreds of deaths are meant here.
+    logging.getLogger("detaug").setLevel(logging.ERROR)
     for name in names or ROWS:
         began = time.monotonic()
         print(f"{ROWS[name](short)}, {time.monotonic() - began:.0f} s", flush=True)

@@ -13,7 +13,8 @@ import psutil
 #: Memory that the interpreter and the C library may take or keep without it being a leak (MiB).
 _SLACK = 48
 _LOOKS = 10
-_PATIENCE = 60  # seconds
+# Seconds.
+_PATIENCE = 60
 
 
 def resources() -> dict[str, int]:
@@ -32,7 +33,8 @@ def _look() -> dict[str, int]:
     process = psutil.Process()
     memory = process.memory_info()
     return {
-        "MiB of memory": (memory.rss - memory.shared) >> 20,  # without files and shared memory
+        # Without files and shared memory.
+        "MiB of memory": (memory.rss - memory.shared) >> 20,
         "descriptors": process.num_fds(),
         "threads": process.num_threads(),
         "processes": len(process.children(recursive=True)),

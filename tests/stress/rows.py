@@ -64,11 +64,11 @@ def under_signals(
                 timers[-1].daemon = True
                 timers[-1].start()
             found.append(next(augmenter))
-        while any(
-            timer.is_alive() for timer in timers
-        ):  # on a busy machine the last one comes late
+        # On a busy machine the last one comes late.
+        while any(timer.is_alive() for timer in timers):
             found.append(next(augmenter))
-        found.append(next(augmenter))  # made after the last signal, or again
+        # Made after the last signal, or again.
+        found.append(next(augmenter))
     outcome.faults = len(timers)
     outcome.compare(prints(found), undisturbed(kind, len(found)))
     return outcome
@@ -157,7 +157,8 @@ def _interrupt_the_engine(number: int, frame: FrameType | None) -> None:
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
         if name.startswith("_pytest."):
-            return  # its hook for exceptions in destructors, which the engine's garbage has called
+            # Its hook for exceptions in destructors, which the engine's garbage has called.
+            return
         if name.startswith("detaug.engine."):
             raise KeyboardInterrupt
         frame = frame.f_back

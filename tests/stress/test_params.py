@@ -11,7 +11,8 @@ import pytest
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)  # it compiles every kernel anew, with bounds checked
+# It compiles every kernel anew, with bounds checked.
+@pytest.mark.timeout(1800)
 def test_no_params_make_a_kernel_read_or_write_beyond_an_array(tmp_path: Path) -> None:
     surroundings = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-m", "tests.support.transforms.params_fuzz", "--rounds", "60"]

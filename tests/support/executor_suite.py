@@ -193,7 +193,8 @@ def test_streams_of_a_lost_worker_are_made_by_another(gated: Callable[[int], Run
         assert time.monotonic() < deadline, "the second worker has not made a batch"
         augmenter.set_epoch(epoch + 1)
     for pid in pids - {os.getpid(), batches[-1]["pid"]}:
-        os.kill(pid, signal.SIGKILL)  # whoever takes its place waits at the gate
+        # Whoever takes its place waits at the gate.
+        os.kill(pid, signal.SIGKILL)
     batches += augmenter
     assert shares(batches) == expected_shares(epoch)
 
@@ -237,7 +238,8 @@ def test_a_failure_is_raised_until_the_position_is_moved(run: Callable[..., Runn
         with pytest.raises(BatchError, match="no such case"):
             running.next()
     running.engine.move(running.augmenter._schedule.position)
-    with pytest.raises(BatchError, match="no such case"):  # tried again
+    # Tried again.
+    with pytest.raises(BatchError, match="no such case"):
         running.next()
     running.engine.move(Position(0, 3, 3))
     assert running.take(1) == [(0, 3)]

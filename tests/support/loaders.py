@@ -52,7 +52,9 @@ class RandomSampler(DataLoader):
     ) -> None:
         super().__init__(np.arange(1000), batch_size, infinite=True)
         self.indices = list(range(1000))
-        self._delay, self._meeting, self._parties = delay, meeting, parties
+        self._delay = delay
+        self._meeting = meeting
+        self._parties = parties
 
     def generate_train_batch(self) -> dict[str, Any]:
         meet(self._meeting, self._parties)
@@ -69,7 +71,9 @@ class Walker(SlimDataLoaderBase):
         super().__init__(None, batch_size)
         self._position = np.zeros(3)
         self._turn = 0
-        self._delay, self._meeting, self._parties = delay, meeting, parties
+        self._delay = delay
+        self._meeting = meeting
+        self._parties = parties
 
     def generate_train_batch(self) -> dict[str, Any]:
         meet(self._meeting, self._parties)
@@ -97,9 +101,8 @@ class IndexLoader(DataLoader):
         **options: Any,
     ):
         super().__init__(list(range(n)), batch_size, threads, seed_for_shuffle, **options)
-        self.indices = (
-            self._data
-        )  # one list under two names, as batchgenerators' own test loader has it
+        # One list under two names, as batchgenerators' own test loader has it.
+        self.indices = self._data
 
     def generate_train_batch(self) -> list[int]:
         return list(self.get_indices())

@@ -8,6 +8,7 @@ import io
 import sys
 import tokenize
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 LAYOUT = {tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
@@ -47,16 +48,38 @@ def is_private_attribute(node: ast.AST) -> bool:
     return is_private and not is_own
 
 
+def is_conditional(node: ast.AST) -> bool:
+    """Return whether a node is ``a if b else c``."""
+    return isinstance(node, ast.IfExp)
+
+
+def is_lambda(node: ast.AST) -> bool:
+    """Return whether a node is a lambda."""
+    return isinstance(node, ast.Lambda)
+
+
+def is_walrus(node: ast.AST) -> bool:
+    """Return whether a node is ``a := b``."""
+    return isinstance(node, ast.NamedExpr)
+
+
+#: Forms that make code dense.
+FORMS: dict[str, Callable[[ast.AST], bool]] = {
+    "conditional expressions": is_conditional,
+    "nested comprehensions": is_nested,
+    "lambdas": is_lambda,
+    "parallel assignments": is_parallel_assignment,
+    "walrus": is_walrus,
+    "starred groups": is_starred_group,
+    "private attributes of others": is_private_attribute,
+}
+
+
 def count_syntax(tree: ast.Module, counts: Counter[str]) -> None:
     """Count the forms that make code dense."""
     for node in ast.walk(tree):
-        counts["conditional expressions"] += isinstance(node, ast.IfExp)
-        counts["nested comprehensions"] += is_nested(node)
-        counts["lambdas"] += isinstance(node, ast.Lambda)
-        counts["parallel assignments"] += is_parallel_assignment(node)
-        counts["walrus"] += isinstance(node, ast.NamedExpr)
-        counts["starred groups"] += is_starred_group(node)
-        counts["private attributes of others"] += is_private_attribute(node)
+        for name, is_form in FORMS.items():
+            counts[name] += is_form(node)
 
 
 def docstring_lines(tree: ast.Module) -> set[int]:
@@ -104,15 +127,7 @@ def measure(folder: Path) -> dict[str, float]:
     for name in ("long", "comments", "docstrings"):
         measures[f"{name}, % of lines"] = 100 * counts[name] / counts["lines"]
     measures["function length, 95 %"] = sorted(function_lengths)[len(function_lengths) * 95 // 100]
-    for name in (
-        "conditional expressions",
-        "nested comprehensions",
-        "lambdas",
-        "parallel assignments",
-        "walrus",
-        "starred groups",
-        "private attributes of others",
-    ):
+    for name in FORMS:
         measures[f"{name} / 1,000"] = 1000 * counts[name] / counts["code"]
     return measures
 

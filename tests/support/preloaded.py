@@ -31,7 +31,8 @@ from typing import Any, TextIO
 
 from tests.support.waiting import PATIENCE, wait_readable
 
-_MOST = 2**20  # bytes of a request
+# Bytes of a request.
+_MOST = 2**20
 
 
 class Program(subprocess.Popen[str]):
@@ -187,12 +188,14 @@ def serve(descriptor: int, *modules: str) -> None:
     with socket.socket(fileno=descriptor) as control:
         program = _serve(control)
     if program is None:
-        os._exit(0)  # libraries that were imported may complain at an interpreter's end
+        # Libraries that were imported may complain at an interpreter's end.
+        os._exit(0)
     program()
 
 
 def _serve(control: socket.socket) -> Callable[[], None] | None:
-    running: dict[int, tuple[int, socket.socket]] = {}  # pidfd → pid, whom to tell of its end
+    # Pidfd → pid, whom to tell of its end.
+    running: dict[int, tuple[int, socket.socket]] = {}
     while True:
         ready = select.select([control, *running], [], [])[0]
         for pidfd in ready:

@@ -54,7 +54,8 @@ def worker_pids() -> list[int]:
     pids = []
     for helper in psutil.Process().children():
         if helper not in _earlier:
-            with suppress(psutil.NoSuchProcess):  # it may just have ended
+            # It may just have ended.
+            with suppress(psutil.NoSuchProcess):
                 pids += [worker.pid for worker in helper.children()]
     return pids
 
@@ -73,7 +74,8 @@ def open_descriptors() -> dict[str, str]:
     for entry in os.listdir("/dev/fd"):
         try:
             status = os.fstat(int(entry))
-        except OSError:  # the descriptor of the listing itself
+        # The descriptor of the listing itself.
+        except OSError:
             continue
         found[entry] = f"{status.st_dev} {status.st_ino} {status.st_mode:o}"
     return found

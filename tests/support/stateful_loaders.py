@@ -19,7 +19,9 @@ from tests.support.witness import WITNESS, witness
 
 def calls(diary: Path) -> list[int]:
     """The processes of all calls, in order."""
-    return [int(line) for line in diary.read_text().split()] if diary.exists() else []
+    if not diary.exists():
+        return []
+    return [int(line) for line in diary.read_text().split()]
 
 
 def note(diary: str) -> None:
@@ -35,7 +37,8 @@ class Chain:
     """
 
     def __init__(self, diary: Path, length: int = 0) -> None:
-        self.diary, self.length = str(diary), length
+        self.diary = str(diary)
+        self.length = length
         self.count = 0
         self.link = {"sum": 0.0, "last": [0.0, 0.0]}
 
@@ -66,7 +69,8 @@ class Chain:
         return {"count": self.count, "link": self.link}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.count, self.link = state["count"], state["link"]
+        self.count = state["count"]
+        self.link = state["link"]
 
 
 class SteppedChain(Chain):
@@ -101,7 +105,8 @@ class OwnGenerator(Chain):
         return self.total
 
     def state_dict(self) -> dict[str, Any]:
-        np.random.random(3)  # whoever is asked for a state may draw
+        # Whoever is asked for a state may draw.
+        np.random.random(3)
         return {**super().state_dict(), "total": self.total, "rng": self.rng.bit_generator.state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -116,8 +121,10 @@ class StatefulDataLoader:
     """
 
     def __init__(self, diary: Path, length: int = 7) -> None:
-        self.diary, self.length = str(diary), length
-        self.passes = self.position = 0
+        self.diary = str(diary)
+        self.length = length
+        self.passes = 0
+        self.position = 0
         self.order: list[int] = []
         self.was_loaded = False
 
@@ -126,7 +133,8 @@ class StatefulDataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         if not self.was_loaded:
-            self.order, self.position = [int(i) for i in np.random.permutation(self.length)], 0
+            self.order = np.random.permutation(self.length).tolist()
+            self.position = 0
         self.was_loaded = False
         note(self.diary)
         while self.position < self.length:
@@ -144,7 +152,9 @@ class StatefulDataLoader:
         return {"order": self.order, "position": self.position, "passes": self.passes}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.order, self.position, self.passes = state["order"], state["position"], state["passes"]
+        self.order = state["order"]
+        self.position = state["position"]
+        self.passes = state["passes"]
         self.was_loaded = True
 
 

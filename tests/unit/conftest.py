@@ -40,7 +40,8 @@ def matplotlib_knows_the_fonts() -> None:
 def no_process_is_started(request: pytest.FixtureRequest) -> Iterator[None]:
     _started.clear()
     yield
-    if request.node.get_closest_marker("slow"):  # torch.compile may start a compiler
+    # torch.compile may start a compiler.
+    if request.node.get_closest_marker("slow"):
         return
     assert not _started, (
         f"a unit test starts no process; this one called {_started[0]}: it belongs to "

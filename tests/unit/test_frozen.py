@@ -64,7 +64,8 @@ def test_a_payload_carries_structure_arrays_and_tensors_to_another_interpreter()
     assert torch.equal(copy.t, original.t)
     assert torch.equal(copy.b, original.b)
     assert copy.k() == 5
-    copy.a[:] = 0  # private to this process
+    # Private to this process.
+    copy.a[:] = 0
 
 
 def test_the_systems_entropy_has_no_state_to_copy():

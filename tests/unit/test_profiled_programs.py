@@ -20,15 +20,21 @@ class Fading:
         return batch * self.factor
 
 
+def rows() -> Any:
+    return iter(np.arange(8.0).reshape(4, 2))
+
+
 def prints() -> list[str]:
-    with DeterministicAugmenter(
-        lambda: iter(np.arange(8.0).reshape(4, 2)), Fading(), 0, seed=3, num_streams=1, check=1
-    ) as augmenter:
-        return [fingerprint(batch) for _ in range(2) for batch in augmenter]
+    options: dict[str, Any] = {"seed": 3, "num_streams": 1, "check": 1}
+    with DeterministicAugmenter(rows, Fading(), 0, **options) as augmenter:
+        first = [fingerprint(batch) for batch in augmenter]
+        second = [fingerprint(batch) for batch in augmenter]
+    return first + second
 
 
 def test_a_profile_function_goes_on_too() -> None:
-    plain, names = prints(), set()
+    plain = prints()
+    names = set()
     before = sys.getprofile()
 
     def note(frame: Any, event: str, _: Any) -> None:

@@ -11,11 +11,11 @@ from detaug.ray.executor import RayExecutor
 
 
 def test_a_url_says_it_all() -> None:
-    assert RayExecutor.from_url("ray://auto?num_actors=16") == RayExecutor(16, "auto")
-    assert RayExecutor.from_url("ray://head:6379?num_actors=4&num_cpus=0.5") == RayExecutor(
-        4, "head:6379", 0.5
-    )
-    assert RayExecutor.from_url("ray://?num_actors=4") == RayExecutor(4)
+    from_url = RayExecutor.from_url
+    assert from_url("ray://?num_actors=4") == RayExecutor(4)
+    assert from_url("ray://auto?num_actors=16") == RayExecutor(16, "auto")
+    address = "head:6379"
+    assert from_url(f"ray://{address}?num_actors=4&num_cpus=0.5") == RayExecutor(4, address, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -35,11 +35,8 @@ def test_a_wrong_url_is_said_to_be_wrong(url: str, said: str) -> None:
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(
-        sys.modules, "ray", None
-    )  # as where it is not installed: importing it is an ImportError
-    augmenter = DeterministicAugmenter(
-        lambda: iter(range(3)), None, 0, seed=1, executor=RayExecutor(2)
-    )
+    # As where it is not installed: importing it is an ImportError.
+    monkeypatch.setitem(sys.modules, "ray", None)
+    augmenter = DeterministicAugmenter([1, 2, 3], None, 0, seed=1, executor=RayExecutor(2))
     with pytest.raises(ImportError, match=r"RayExecutor needs Ray: pip install 'detaug\[ray\]'"):
         next(augmenter)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 
@@ -22,8 +23,11 @@ from tests.support.transforms.every_transform import EVERY
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "state_dict_names.json").read_text())
 ARGUMENTS = ((16, 16, 16), (-0.5, 0.5), [[1, 1, 1], [0.5, 0.5, 0.5]], (0, 1, 2), False)
 
+NEAREST = {"mode_image": "nearest", "mode_seg": "nearest"}
+
 PIPELINES: dict[str, Callable[[], object]] = {
-    "training": lambda: training_transforms(
+    "training": partial(
+        training_transforms,
         *ARGUMENTS,
         use_mask_for_norm=[True],
         is_cascaded=True,
@@ -31,16 +35,16 @@ PIPELINES: dict[str, Callable[[], object]] = {
         regions=[[1, 2], [1]],
         ignore_label=3,
     ),
-    "validation": lambda: validation_transforms(ARGUMENTS[2]),
-    "DA5": lambda: da5_transforms(*ARGUMENTS),
-    "no DA": lambda: no_da_transforms(*ARGUMENTS),
-    "ord0": lambda: default_pipeline(
-        Arguments(*ARGUMENTS), 1, mode_image="nearest", mode_seg="nearest"
-    ),
-    "seg ord0": lambda: seg_ord0_transforms(*ARGUMENTS),
-    # the golden file has a class of its own for TimedCompose, which is another name of Compose
-    **{name: (lambda make=make: make(3)) for name, make in EVERY.items() if name != "TimedCompose"},
+    "validation": partial(validation_transforms, ARGUMENTS[2]),
+    "DA5": partial(da5_transforms, *ARGUMENTS),
+    "no DA": partial(no_da_transforms, *ARGUMENTS),
+    "ord0": partial(default_pipeline, Arguments(*ARGUMENTS), 1, **NEAREST),
+    "seg ord0": partial(seg_ord0_transforms, *ARGUMENTS),
 }
+for transform, make in EVERY.items():
+    # The golden file has a class of its own for TimedCompose, which is another name of Compose.
+    if transform != "TimedCompose":
+        PIPELINES[transform] = partial(make, 3)
 
 
 def texts() -> dict[str, str]:
@@ -67,8 +71,5 @@ def test_seed_trees_and_base_classes_have_public_homes() -> None:
     from detaug import SeedTree
 
     assert SeedTree.__module__ == "detaug.seeding"
-    assert (
-        transforms.Transform.__module__
-        == transforms.ImageTransform.__module__
-        == "detaug.transforms"
-    )
+    assert transforms.Transform.__module__ == "detaug.transforms"
+    assert transforms.ImageTransform.__module__ == "detaug.transforms"

@@ -27,6 +27,10 @@ def test_another_numerics_version_is_refused_with_the_nodes_name() -> None:
     assert why_unusable(replace(OURS, node_id="b"), OURS) == ""
 
 
+def test_another_version_that_makes_the_same_batches_is_taken() -> None:
+    assert why_unusable(replace(OURS, name="gpu-2", detaug=("0.2.0", 2, 1)), OURS) == ""
+
+
 def test_other_libraries_and_processors_are_warned_of() -> None:
     said = remark(
         replace(OURS, name="gpu-2", facts={"numpy": "2.0", "processor": "aarch64 ASIMD"}), OURS

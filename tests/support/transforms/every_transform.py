@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import random
 from collections.abc import Callable
@@ -51,22 +52,14 @@ def foreign(**arrays: Any) -> dict[str, Any]:
 def to_2d_and_back(dims: int) -> t.Transform:
     if dims != 3:
         return t.Compose([])
-    return t.Compose(
-        [
-            t.Convert3DTo2D(),
-            t.SpatialTransform((12, 10), 0, False, p_rotation=1),
-            t.Convert2DTo3D(),
-        ]
-    )
+    turn = t.SpatialTransform((12, 10), 0, False, p_rotation=1)
+    return t.Compose([t.Convert3DTo2D(), turn, t.Convert2DTo3D()])
 
 
 def binary_operator(_: int) -> t.Transform:
-    return t.Compose(
-        [
-            t.MoveSegAsOneHotToData(1, (1, 2), True),
-            t.ApplyRandomBinaryOperator((-2, -1), strel_size=(1, 3), p_per_label=1),
-        ]
-    )
+    to_channels = t.MoveSegAsOneHotToData(1, (1, 2), True)
+    operator = t.ApplyRandomBinaryOperator((-2, -1), strel_size=(1, 3), p_per_label=1)
+    return t.Compose([to_channels, operator])
 
 
 def blank_rectangle(dims: int) -> t.Transform:
@@ -106,12 +99,9 @@ def random_crop(dims: int) -> t.Transform:
 
 
 def remove_components(_: int) -> t.Transform:
-    return t.Compose(
-        [
-            t.MoveSegAsOneHotToData(1, (1, 2), True),
-            t.RemoveRandomConnectedComponentFromOneHotEncoding((-2, -1), 0.5, 0.9, 1),
-        ]
-    )
+    to_channels = t.MoveSegAsOneHotToData(1, (1, 2), True)
+    removal = t.RemoveRandomConnectedComponentFromOneHotEncoding((-2, -1), 0.5, 0.9, 1)
+    return t.Compose([to_channels, removal])
 
 
 def rot90(dims: int) -> t.Transform:
@@ -120,6 +110,17 @@ def rot90(dims: int) -> t.Transform:
 
 def timed_compose(_: int) -> t.Transform:
     return bgv2.TimedComposeTransforms([t.InvertImage(1), t.GaussianNoise(0.1)])
+
+
+def public_transforms() -> set[str]:
+    """Return the names of all public transforms that change something."""
+    names = set()
+    for name in t.__all__:
+        value = getattr(t, name)
+        is_transform = inspect.isclass(value) and issubclass(value, t.Transform)
+        if is_transform and value.change is not t.Transform.change:
+            names.add(value.__name__)
+    return names
 
 
 #: A function of the number of spatial axes, by name.

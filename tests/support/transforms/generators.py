@@ -26,13 +26,16 @@ def noise(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
 
 def normals(shape: tuple[int, ...], key: int, stream: int = 0, scale: float = 1.0) -> np.ndarray:
     """Those of detaug's counter, float32."""
-    out = np.zeros(int(np.prod(shape)), np.float32)
-    add_normals(out, out, np.float32(scale), *key_words(key), np.uint32(stream))
-    return out.reshape(shape)
+    out = np.zeros(shape, np.float32)
+    flat = out.reshape(-1)
+    add_normals(flat, flat, np.float32(scale), *key_words(key), np.uint32(stream))
+    return out
 
 
 def scan(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     """Noise of another scale and mean for every seed, float32."""
     rng = generator(seed)
-    scale, offset = 10 ** rng.uniform(-2, 2), rng.uniform(-3, 3)
-    return (scale * (rng.normal(size=shape) + offset)).astype(np.float32)
+    scale = 10 ** rng.uniform(-2, 2)
+    offset = rng.uniform(-3, 3)
+    values = rng.normal(size=shape) + offset
+    return (scale * values).astype(np.float32)

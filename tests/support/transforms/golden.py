@@ -36,25 +36,26 @@ SCALES = [[1, 1, 1], [0.5, 0.5, 0.5], [0.25, 0.25, 0.25]]
 def image(seed: int, shape: tuple[int, ...]) -> np.ndarray:
     """Even numbers from -2 to 2 in steps of 2^-22, which every machine makes alike."""
     words = np.random.PCG64DXSM(seed).random_raw(math.prod(shape))
-    return (
-        (words >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-22) - np.float32(2)
-    ).reshape(shape)
+    integers = (words >> np.uint64(40)).astype(np.float32)
+    numbers = integers * np.float32(2.0**-22) - np.float32(2)
+    return numbers.reshape(shape)
 
 
 def labels(seed: int, shape: tuple[int, ...]) -> np.ndarray:
     """Balls of labels 1 and 2 on 0, and an outer layer of -1; int16."""
-    made = np.zeros(shape, np.int16)
-    inside = tuple(slice(1, n - 1) for n in shape[1:])
-    where = np.indices(shape[1:])
+    _, *space = shape
+    result = np.full(shape, -1, np.int16)
+    inside = tuple(slice(1, length - 1) for length in space)
+    result[(slice(None), *inside)] = 0
     words = np.random.PCG64DXSM(seed).random_raw(64)
-    for channel in made:
-        channel[...] = -1
-        channel[inside] = 0
     for ball in range(8):
-        centre = [int(words[4 * ball + axis]) % n for axis, n in enumerate(shape[1:])]
-        distance = sum((place - middle) ** 2 for place, middle in zip(where, centre, strict=True))
-        made[:, (distance < 20 + 6 * ball) & (made[0] >= 0)] = 1 + ball % 2
-    return made
+        square = np.zeros(space, np.int64)
+        for axis, index in enumerate(np.indices(space)):
+            middle = int(words[4 * ball + axis]) % space[axis]
+            square += (index - middle) ** 2
+        is_in_ball = (square < 20 + 6 * ball) & (result[0] >= 0)
+        result[:, is_in_ball] = 1 + ball % 2
+    return result
 
 
 def sample(seed: int, shape: tuple[int, ...], channels: int = 2) -> dict[str, np.ndarray]:
@@ -64,7 +65,9 @@ def sample(seed: int, shape: tuple[int, ...], channels: int = 2) -> dict[str, np
 
 def pipelines() -> dict[str, tuple[Transform, tuple[int, ...], int]]:
     """Name -> pipeline, the shape that comes in, number of channels."""
-    cubic, flat, slabs = (20, 18, 16), (32, 28), (6, 28, 24)
+    cubic = (20, 18, 16)
+    flat = (32, 28)
+    slabs = (6, 28, 24)
     da5 = TRAINING_TRANSFORMS["nnUNetTrainerDA5"]
     cascade = {"is_cascaded": True, "foreground_labels": (1, 2)}
     regions = {"regions": [[1, 2], 2], "ignore_label": 3, "use_mask_for_norm": [True, False]}
@@ -102,19 +105,20 @@ def pipelines() -> dict[str, tuple[Transform, tuple[int, ...], int]]:
 
 def fingerprints() -> dict[str, str]:
     """Name -> fingerprint."""
-    tree, found = SeedTree(20261121), {}
+    tree = SeedTree(20261121)
+    result = {}
     for name, (pipeline, shape, channels) in pipelines().items():
         for seed in SEEDS:
-            made = pipeline(**sample(seed, shape, channels), rng=tree.generator(0, seed))
-            found[f"{name}, seed {seed}"] = fingerprint(made)
+            batch = pipeline(**sample(seed, shape, channels), rng=tree.generator(0, seed))
+            result[f"{name}, seed {seed}"] = fingerprint(batch)
     for name, make in EVERY.items():
         for dims, shape in ((3, (18, 18, 14)), (2, (24, 24))):
             transform = make(dims)
-            samples = [
-                transform(**sample(seed, shape), rng=tree.generator(1, seed)) for seed in range(2)
-            ]
-            found[f"{name}, {dims}-D"] = fingerprint(samples)
-    return found
+            samples = []
+            for seed in range(2):
+                samples.append(transform(**sample(seed, shape), rng=tree.generator(1, seed)))
+            result[f"{name}, {dims}-D"] = fingerprint(samples)
+    return result
 
 
 def numpy_features() -> dict[str, bool]:

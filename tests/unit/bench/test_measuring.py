@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 
 from benchmarks.calls import Stopwatch, alternate, draws_until
@@ -18,15 +19,23 @@ def spend(cpu_seconds: float) -> None:
 
 def test_rounds_start_from_another_name_each_time_and_go_both_ways() -> None:
     order: list[str] = []
-    results = interleaved("abc", 4, lambda name: order.append(name) or name.upper())
+
+    def measure(name: str) -> str:
+        order.append(name)
+        return name.upper()
+
+    results = interleaved("abc", 4, measure)
     assert "".join(order) == "abc" + "cba" + "bca" + "acb"
     assert results == {"a": ["A"] * 4, "b": ["B"] * 4, "c": ["C"] * 4}
 
 
 def test_every_draw_goes_to_all_systems_by_turns() -> None:
     order: list[tuple[str, int]] = []
-    systems = {name: lambda draw, _, name=name: order.append((name, draw)) for name in "ab"}
-    alternate(systems, [5, 6])
+
+    def note(name: str, draw: int, _: Stopwatch) -> None:
+        order.append((name, draw))
+
+    alternate({"a": partial(note, "a"), "b": partial(note, "b")}, [5, 6])
     assert order == [("a", 5), ("b", 5), ("b", 6), ("a", 6)]
 
 

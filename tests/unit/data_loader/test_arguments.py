@@ -98,7 +98,8 @@ NAMED = [named(number) for number in range(5)]
 
 class Strict(list[Any]):
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, list):  # batched reading: batch_size=None, sampler=BatchSampler(...)
+        # Batched reading: batch_size=None, sampler=BatchSampler(...)
+        if isinstance(index, list):
             return [list.__getitem__(self, part) for part in index]
         return list.__getitem__(self, index)
 

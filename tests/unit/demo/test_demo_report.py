@@ -15,18 +15,21 @@ def made_up(stock: Sequence[str], ours: Sequence[str]) -> run.Runs:
     """Runs with these fingerprints; the first of each augmenter is the reference."""
     rows = []
     for augmenter, prints in ((run.STOCK, stock), (run.OURS, ours)):
-        verdicts = [
-            "reference",
-            *("equal" if each == prints[0] else "different" for each in prints[1:]),
-        ]
-        rows += [run.Run(augmenter, verdict, augmenter=augmenter) for verdict in verdicts]
+        reference, *others = prints
+        rows.append(run.Run(augmenter, "reference", augmenter=augmenter))
+        for other in others:
+            verdict = "equal" if other == reference else "different"
+            rows.append(run.Run(augmenter, verdict, augmenter=augmenter))
     return run.Runs(tuple(rows))
 
 
 def test_a_run_of_ours_that_differs_fails_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("nilearn")
-    runs = made_up(["aa", "ab"], ["ba", "ba", "bb"])
-    monkeypatch.setattr(run, "run_all", lambda *_: runs)
+
+    def run_all(*_: object) -> run.Runs:
+        return made_up(["aa", "ab"], ["ba", "ba", "bb"])
+
+    monkeypatch.setattr(run, "run_all", run_all)
     result = CliRunner().invoke(main, ["demo"])
     assert result.exit_code == 1
     assert "1 of 3 runs differ" in result.output

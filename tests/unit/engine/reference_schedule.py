@@ -137,7 +137,8 @@ class ReferenceSchedule:
         over = self.limit is not None and position.num_taken >= self.plan.share_of(
             max(0, self.limit - position.num_before_resize)
         )
-        end = self.plan.end(self.plan.phase_of(position.step))  # `StepPlan` has tests of its own
+        # `StepPlan` has tests of its own.
+        end = self.plan.end(self.plan.phase_of(position.step))
         over = over or (end is not None and position.step >= end)
         ended = self._ended.get(position.epoch)
         if not over and len(ended or {}) == self.plan.num_streams:

@@ -46,13 +46,10 @@ def augmenter(num_processes: int = 0, **options: Any) -> DeterministicAugmenter:
 
 def test_the_arguments_are_these_in_this_order() -> None:
     parameters = inspect.signature(DeterministicAugmenter).parameters
-    assert [
-        name for name, each in parameters.items() if each.kind is not each.VAR_KEYWORD
-    ] == NAMES.split()
-    assert [parameters[name].kind.name for name in ("wait_time", "seed")] == [
-        "POSITIONAL_OR_KEYWORD",
-        "KEYWORD_ONLY",
-    ]
+    named = [name for name, value in parameters.items() if value.kind is not value.VAR_KEYWORD]
+    assert named == NAMES.split()
+    assert parameters["wait_time"].kind.name == "POSITIONAL_OR_KEYWORD"
+    assert parameters["seed"].kind.name == "KEYWORD_ONLY"
 
 
 def test_no_workers_beside_settings_of_workers_are_an_error_that_names_both() -> None:
@@ -205,7 +202,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "word"), BAD, ids=lambda value: str(value))
+@pytest.mark.parametrize(("options", "word"), BAD, ids=str)
 def test_argument_is_refused_at_once_by_name(options: dict[str, Any], word: str) -> None:
     arguments = {"data_loader": RandomLoader(), "transform": None, "num_processes": 2, **options}
     with pytest.raises((ValueError, TypeError), match=word):

@@ -203,7 +203,8 @@ def test_an_array_that_is_kept_is_copied(pair: Pair) -> None:
 
     def make() -> dict[str, Any]:
         for array in kept:
-            array[...] += 10.0  # would change a batch that has been given out
+            # It would change a batch that has been given out.
+            array[...] += 10.0
         kept[:] = [filled(2.0)]
         return {"data": kept[0]}
 
@@ -337,7 +338,8 @@ def test_a_fork_while_slots_go_back_inherits_what_the_user_holds_and_nothing_els
     del held[1:]
     seen = []
 
-    def fork(frame: FrameType, event: str, arg: Any) -> Any:  # another thread may, at any line
+    # Another thread may, at any line.
+    def fork(frame: FrameType, event: str, arg: Any) -> Any:
         if frame.f_code is ParentSlots.collect_returned.__code__ and event == "line":
             _before_fork()
             _after_fork()

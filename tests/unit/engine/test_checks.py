@@ -118,7 +118,8 @@ def test_what_is_carried_is_told_by_the_twentieth_batch_for_little_of_an_epoch(w
         run = Run(workers, seconds, epochs * EPOCH, spread)
         assert 0 < run.told <= 20
         assert run.made[0].is_informative
-        assert run.checks.informative >= len(run.made) - 1  # first batches once at most
+        # First batches once at most.
+        assert run.checks.informative >= len(run.made) - 1
         more_than_expected = spread * seconds + 1e-9
         assert run.spent_at_first <= run.spent_on_first + AT_FIRST + more_than_expected
         if run.lasted > LONG:
@@ -188,9 +189,11 @@ def test_a_check_that_came_to_nothing_is_followed_by_another():
         checks.on_candidate(check(step, number=2, worker=step + 1))
         checks.add_batch_time(5.0)
     assert checks.next() is not None
-    assert checks.next() is not None  # it was not answered
+    # It was not answered.
+    assert checks.next() is not None
     answer(checks, check(1, number=2), 5.0)
-    assert checks.next() is None  # it has cost more than there is
+    # It has cost more than there is.
+    assert checks.next() is None
 
 
 def checked_of(numbers, every):

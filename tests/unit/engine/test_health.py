@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -13,6 +12,26 @@ from detaug.engine.local import stall_watch
 from detaug.engine.local.handles import Worker
 from detaug.engine.local.stall_watch import StallWatch
 from detaug.engine.wait_stats import RunStats
+
+
+class Clock:
+    """A clock that a test sets; it stands in for the module `time`."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def monotonic(self) -> float:
+        return self.now
+
+    perf_counter = monotonic
+
+
+def described(*_: Any) -> str:
+    return "a batch"
+
+
+def four() -> int:
+    return 4
 
 
 @pytest.mark.parametrize(
@@ -28,16 +47,14 @@ from detaug.engine.wait_stats import RunStats
 def test_time_in_which_the_whole_program_was_stopped_is_no_stall(
     looks: list[float], killed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = [0.0]
-    monkeypatch.setattr(
-        stall_watch, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda seconds: None)
-    )
-    monkeypatch.setattr(stall_watch, "describe_batch", lambda key, locator: "a batch")
+    clock = Clock(0.0)
+    monkeypatch.setattr(stall_watch, "time", clock)
+    monkeypatch.setattr(stall_watch, "describe_batch", described)
     pool: Any = Mock()
     watch = StallWatch(5.0, Mock(), kill=pool.kill, abandon=pool.abandon)
     worker = Worker(1, 0, Mock(), Mock(), ready=True, task_started_at=0.0)
     worker.tasks.append(Mock())
-    for clock[0] in looks:
+    for clock.now in looks:
         watch.check([worker])
     assert bool(pool.kill.mock_calls) == killed
 
@@ -45,15 +62,15 @@ def test_time_in_which_the_whole_program_was_stopped_is_no_stall(
 def test_a_killed_worker_is_not_abandoned_for_the_time_in_which_the_program_was_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clock = [1.0]
-    monkeypatch.setattr(stall_watch, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    clock = Clock(1.0)
+    monkeypatch.setattr(stall_watch, "time", clock)
     pool: Any = Mock()
     watch = StallWatch(None, Mock(), kill=pool.kill, abandon=pool.abandon)
     worker = Worker(1, 0, Mock(), Mock(), disconnected_at=1.0, killed_at=1.0)
-    for clock[0] in [2.0, 902.0, 903.0]:
+    for clock.now in [2.0, 902.0, 903.0]:
         watch.check([worker])
     assert not pool.abandon.mock_calls
-    clock[0] = 905.0
+    clock.now = 905.0
     watch.check([worker])
     pool.abandon.assert_called_once_with(worker)
 
@@ -75,18 +92,18 @@ def test_more_than_a_twentieth_of_a_long_epoch_is_told(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    clock = [50.0]
-    monkeypatch.setattr(health, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
-    monkeypatch.setattr(health, "usable_cores", lambda: 4)
+    clock = Clock(50.0)
+    monkeypatch.setattr(health, "time", clock)
+    monkeypatch.setattr(health, "usable_cores", four)
     kept = RunStats()
-    for asked in [
-        40.0,
-        *[50.0 - waited / (batches - 1)] * (batches - 1),
-    ]:  # the engine's start is no waiting
-        kept.on_batch(asked)
-    kept.work_seconds, clock[0] = 1.2 * seconds, 50.0 + seconds
+    # The engine's start is no waiting.
+    kept.on_batch(40.0)
+    waited_for_each = waited / (batches - 1)
+    for _ in range(batches - 1):
+        kept.on_batch(clock.now - waited_for_each)
+    kept.work_seconds = 1.2 * seconds
+    clock.now = 50.0 + seconds
     kept.on_epoch_end(3, num_processes=2)
+    workers = "made by 2 workers, busy 60 % of the time, on a machine with 4 cores"
     assert ("epoch 3: the loop waited for data" in caplog.text) == told
-    assert (
-        "made by 2 workers, busy 60 % of the time, on a machine with 4 cores" in caplog.text
-    ) == told
+    assert (workers in caplog.text) == told

@@ -144,7 +144,8 @@ def test_a_step_that_is_none_of_its_rank_is_refused(
     rank: int, world_size: int, before: dict[str, int]
 ) -> None:
     if before and (rank, world_size) == (0, 2):
-        return  # Where the number of ranks has changed, a round may begin at any step.
+        # Where the number of ranks has changed, a round may begin at any step.
+        return
     state = {**state_of(augmenter()), **before}
     assert state["step"] == 3
     state["rank"] = rank

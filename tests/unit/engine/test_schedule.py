@@ -18,14 +18,19 @@ from detaug.pipeline.sources import resolve_source
 from tests.unit.engine.reference_schedule import ReferenceSchedule
 
 
+def workers_of(number: int) -> list[SimpleNamespace]:
+    return [SimpleNamespace(index=index, tasks=deque()) for index in range(number)]
+
+
 def run(
     schedule: Schedule, lengths: list[int] | None, num_workers: int, order, batches: int
 ) -> list[BatchKey]:
     """Play workers that finish in the order that `order` picks, until enough is handed out or the
     epoch ends.
     """
-    plan, handed_out = schedule.plan, []
-    workers = [SimpleNamespace(index=i, tasks=deque()) for i in range(num_workers)]
+    plan = schedule.plan
+    handed_out = []
+    workers = workers_of(num_workers)
     while len(handed_out) < batches:
         outcome = schedule.take().outcome
         if isinstance(outcome, EpochEnd):
@@ -96,12 +101,13 @@ def schedules(draw):
     """The same schedule twice, and a world in which its tasks come true: how long each stream is in
     each epoch.
     """
-    num_streams, world_size = draw(st.integers(1, 5)), draw(st.integers(1, 4))
-    num_steps, tail = draw(st.none() | st.integers(0, 12)), draw(st.sampled_from(TAILS))
+    num_streams = draw(st.integers(1, 5))
+    world_size = draw(st.integers(1, 4))
+    rank = draw(st.integers(0, world_size - 1))
+    num_steps = draw(st.none() | st.integers(0, 12))
+    tail = draw(st.sampled_from(TAILS))
     arguments = {
-        "plan": StepPlan(
-            num_streams, draw(st.integers(0, world_size - 1)), world_size, num_steps, tail
-        ),
+        "plan": StepPlan(num_streams, rank, world_size, num_steps, tail),
         "window": draw(st.integers(1, 9)),
         "num_workers": draw(st.integers(1, 4)),
         "stateless": draw(st.booleans()),
@@ -116,7 +122,9 @@ def schedules(draw):
 @given(schedules(), st.randoms(use_true_random=False), st.integers(10, 60))
 def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both, chance, events):
     schedule, reference, lengths = both
-    plan, workers, begun = schedule.plan, 1 if schedule.stateless else schedule._num_workers, []
+    plan = schedule.plan
+    workers = 1 if schedule.stateless else schedule._num_workers
+    begun = []
     handed_out = None
     present = range(workers)
 
@@ -135,9 +143,8 @@ def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both
     def finish():
         key = begun.pop(chance.randrange(len(begun)))
         if lengths is None or plan.turn_of(key.step) < lengths[plan.stream_of(key.step)]:
-            outcome = chance.choices([Delivered(key), Skipped(), Failed(ValueError())], [8, 1, 1])[
-                0
-            ]
+            kinds = [Delivered(key), Skipped(), Failed(ValueError())]
+            (outcome,) = chance.choices(kinds, [8, 1, 1])
             each("finish", key, outcome)
         elif plan.world_size == 1:
             each("end_stream", key)
@@ -165,15 +172,17 @@ def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both
             reference.position = position
 
     def jump():
-        epoch, turn = schedule.position.epoch + chance.randrange(-1, 3), chance.randrange(8)
-        place = Position(max(0, epoch), plan.rank + turn * plan.world_size, turn)
-        first = chance.randrange(12)  # from there on there are as many ranks as now
+        epoch = max(0, schedule.position.epoch + chance.randrange(-1, 3))
+        turn = chance.randrange(8)
+        place = Position(epoch, plan.rank + turn * plan.world_size, turn)
+        # From there on there are as many ranks as now.
+        first = chance.randrange(12)
         taken = chance.randrange(3)
-        begun_by_others = Position(
-            place.epoch, first + plan.rank + taken * plan.world_size, taken, first
-        )
-        places = [schedule.start_of(place.epoch), place, begun_by_others]
-        schedule.position = reference.position = chance.choice(places)
+        step = first + plan.rank + taken * plan.world_size
+        begun_by_others = Position(epoch, step, taken, first)
+        position = chance.choice([schedule.start_of(epoch), place, begun_by_others])
+        schedule.position = position
+        reference.position = position
 
     def lose():
         each("requeue", begun.pop(chance.randrange(len(begun))))
@@ -181,11 +190,16 @@ def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both
     def be_interrupted():
         schedule._computed_for = None
 
+    def forget_failures():
+        each("forget_failures")
+
+    usual = [*[start] * 3, *[go_on] * 3, be_interrupted]
+    busy = [*[finish] * 4, *[lose] * 2]
+    seldom = [jump, put_back, forget_failures]
     for _ in range(events):
-        busy = [finish, finish, lose] if begun else []
-        do = chance.choice([start, start, start, go_on, go_on, go_on, be_interrupted, *busy, *busy])
+        do = chance.choice(usual + busy if begun else usual)
         if chance.random() < 0.08:
-            do = chance.choice([jump, put_back, lambda: each("forget_failures")])
+            do = chance.choice(seldom)
         if do is not go_on and do is not put_back:
             handed_out = None
             schedule.on_the_way.clear()
@@ -208,7 +222,7 @@ def given_to_each(schedule, workers):
 
 
 def test_a_worker_has_one_task_in_hand_and_at_most_one_waiting_and_each_has_a_first_before_any_has_a_second():
-    workers = [SimpleNamespace(index=i, tasks=deque()) for i in range(4)]
+    workers = workers_of(4)
     assert sorted(given_to_each(Schedule(StepPlan(1), 6, 4, True), workers)) == [1, 1, 2, 2]
     assert sorted(worker.tasks[0].step for worker in workers) == [0, 1, 2, 3]
     assert given_to_each(Schedule(StepPlan(1), 100, 4, True), workers) == [2, 2, 2, 2]
@@ -276,8 +290,10 @@ def test_streams_are_made_by_whoever_is_there_and_shared_fairly_once_all_have_co
     workers.made_by.clear()
     for _ in range(30 * num_streams):
         assert workers.work()
-    numbers = [list(workers.made_by.values()).count(index) for index in range(num_workers)]
-    if window >= num_streams * 2:  # else nobody is ever idle while another has two to make
+    makers = list(workers.made_by.values())
+    numbers = [makers.count(index) for index in range(num_workers)]
+    # In a smaller window nobody is ever idle while another has two to make.
+    if window >= num_streams * 2:
         assert max(numbers) - min(numbers) <= 1
 
 
@@ -295,9 +311,6 @@ def test_total_is_the_smaller_of_what_the_user_and_the_loader_say(limit, num_ste
 def test_the_window_has_what_is_made_and_what_is_kept_ready_and_one_step_without_workers(
     num_processes, window
 ):
-    assert (
-        DeterministicAugmenter.from_dataset(
-            [1, 2], 1, num_processes=num_processes, seed=1
-        )._schedule.window
-        == window
-    )
+    options = {"num_processes": num_processes, "seed": 1}
+    augmenter = DeterministicAugmenter.from_dataset([1, 2], 1, **options)
+    assert augmenter._schedule.window == window

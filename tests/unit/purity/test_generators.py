@@ -5,6 +5,7 @@ bit is lost.
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,10 +64,8 @@ def numpy_draws(generator: np.random.Generator) -> Any:
 
 
 def legacy_draws(state: np.random.RandomState) -> Any:
-    return [
-        state.rand(3).tolist(),
-        state.randn(1).tolist(),
-    ]  # an odd number: the second normal is kept for later
+    # An odd number of normals: the second one is kept for later.
+    return [state.rand(3).tolist(), state.randn(1).tolist()]
 
 
 def python_draws(generator: random.Random) -> Any:
@@ -74,37 +73,37 @@ def python_draws(generator: random.Random) -> Any:
 
 
 def torch_draws(generator: torch.Generator) -> Any:
-    numbers = (
-        torch.rand(3, generator=generator).tolist() + torch.randn(1, generator=generator).tolist()
-    )
-    return numbers + torch.randn(1, generator=generator, dtype=torch.float64).tolist()
+    return [
+        torch.rand(3, generator=generator).tolist(),
+        torch.randn(1, generator=generator).tolist(),
+        torch.randn(1, generator=generator, dtype=torch.float64).tolist(),
+    ]
 
 
-CASES = [
-    *[
-        pytest.param(lambda kind=kind: np.random.Generator(kind(7)), numpy_draws, id=kind.__name__)
-        for kind in NUMPY_KINDS
-    ],
-    pytest.param(lambda: np.random.Generator(Named("x")), numpy_draws, id="subclass of PCG64"),
-    *[
-        pytest.param(
-            lambda kind=kind: np.random.RandomState(kind(7)),
-            legacy_draws,
-            id=f"RandomState over {kind.__name__}",
-        )
-        for kind in NUMPY_KINDS
-    ],
-    pytest.param(lambda: random.Random(7), python_draws, id="random.Random"),
-    pytest.param(lambda: Counting(7), python_draws, id="subclass of random.Random"),
-    pytest.param(torch.Generator, torch_draws, id="torch.Generator"),
-]
+def over(kind: Any, bits: Any, argument: Any) -> Any:
+    """Return a generator of NumPy's over a new bit generator."""
+    return kind(bits(argument))
 
 
-@pytest.mark.parametrize(("make", "draw"), CASES)
+#: A function that makes a generator, and one that draws from it.
+CASES: dict[str, tuple[Any, Any]] = {
+    "subclass of PCG64": (partial(over, np.random.Generator, Named, "x"), numpy_draws),
+    "random.Random": (partial(random.Random, 7), python_draws),
+    "subclass of random.Random": (partial(Counting, 7), python_draws),
+    "torch.Generator": (torch.Generator, torch_draws),
+}
+for bits in NUMPY_KINDS:
+    CASES[bits.__name__] = (partial(over, np.random.Generator, bits, 7), numpy_draws)
+    make_state = partial(over, np.random.RandomState, bits, 7)
+    CASES[f"RandomState over {bits.__name__}"] = (make_state, legacy_draws)
+
+
+@pytest.mark.parametrize(("make", "draw"), CASES.values(), ids=CASES)
 def test_the_same_sequence_alone_gives_the_same_draws_whatever_was_drawn_before(
     make: Any, draw: Any
 ) -> None:
-    generator, other = make(), make()
+    generator = make()
+    other = make()
     reseed = reseeder_of(type(generator))
     assert reseed is not None
     child = sequence(3, 1)
@@ -133,13 +132,16 @@ def test_the_bit_generator_itself_and_one_that_numpy_does_not_know_are_seeded() 
     seed_bit_generator(named, sequence(4))
     assert named.state["bit_generator"] == "Named"
     assert named.random_raw(4).tolist() == np.random.PCG64(sequence(4)).random_raw(4).tolist()
-    assert reseeder_of(random.SystemRandom) is None  # the system's entropy
+    # The system's entropy.
+    assert reseeder_of(random.SystemRandom) is None
 
 
 def test_parts_have_branches_of_their_own() -> None:
     children = [sequence(0, 0, turn) for turn in range(20)]
-    parts = [of_part(each, part) for each in children for part in (b"a" * 16, b"b" * 16)]
-    assert len({tuple(each.generate_state(4)) for each in [*parts, *children]}) == 60
+    of_a = [of_part(child, b"a" * 16) for child in children]
+    of_b = [of_part(child, b"b" * 16) for child in children]
+    states = {node.generate_state(4).tobytes() for node in children + of_a + of_b}
+    assert len(states) == 60
     assert tuple(of_part(sequence(5), b"a" * 16).generate_state(2)) == (3610809966, 648277738)
 
 
@@ -148,7 +150,9 @@ def test_states_hold_all_words_and_no_second_normal() -> None:
     assert random_bytes(node, 5) == np.random.SFC64(node).random_raw(1).tobytes()[:5]
     words = np.frombuffer(random_bytes(node, MT19937_BYTES), np.uint32).tolist()
     words[0] = 1 << 31
-    python, numpys, torchs = random.Random(1), np.random.RandomState(1), torch.Generator()
+    python = random.Random(1)
+    numpys = np.random.RandomState(1)
+    torchs = torch.Generator()
     python.gauss(0, 1)
     numpys.standard_normal()
     torch.randn(3, generator=torchs)
@@ -157,9 +161,8 @@ def test_states_hold_all_words_and_no_second_normal() -> None:
     assert python.getstate() == (3, (*words, 624), None)
     asked = Counting()
     seed_python_random(asked, node)
-    assert asked.heard == sum(
-        word << 32 * i for i, word in enumerate(node.generate_state(8).tolist())
-    )
+    words_of_seed = node.generate_state(8).astype("<u4")
+    assert asked.heard == int.from_bytes(words_of_seed.tobytes(), "little")
     seed_random_state(numpys, node)
     state = numpys.get_state(legacy=False)
     assert state["state"]["key"].tolist() == words

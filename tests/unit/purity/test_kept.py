@@ -29,7 +29,8 @@ def test_it_is_batchgeneratorsv2s_grid() -> None:
     assert carried_names(SpatialTransform, ()) == carried_names(Derived, ()) == {"_grid_cache"}
     assert carried_names(SpatialTransform, ("mine",)) == {"_grid_cache", "mine"}
     assert carried_names(Other, ()) == carried_names(int, ()) == frozenset()
-    assert "_grid_cache" in vars(spatial())  # as long as it has that name
+    # As long as it has that name.
+    assert "_grid_cache" in vars(spatial())
 
 
 def test_copies_are_made_without_it() -> None:

@@ -13,7 +13,8 @@ import torch
 
 from detaug.pipeline.copying.array_copies import copy_arrays
 
-DATA, TENSOR = np.zeros((4, 100)), torch.zeros(4, 100)
+DATA = np.zeros((4, 100))
+TENSOR = torch.zeros(4, 100)
 NESTED = {"inner": [np.zeros(3)]}
 
 
@@ -35,7 +36,8 @@ def test_a_copied_array_keeps_the_order_of_its_memory():
 
 def test_containers_in_others_are_looked_into():
     item = copy_arrays({"x": NESTED["inner"], "y": (NESTED["inner"][0], 3)})
-    assert item["x"][0] is item["y"][0]  # an array at two places stays one
+    # An array at two places stays one.
+    assert item["x"][0] is item["y"][0]
     item["x"][0][...] = 1
     assert not NESTED["inner"][0].any()
 
@@ -69,18 +71,21 @@ class SlottedCase:
     y: int = 3
 
 
+Point = namedtuple("Point", "x y")
+ROW = DATA[0]
+
 CONTAINERS = {
-    "OrderedDict": lambda x: OrderedDict(x=x, y=3),
-    "defaultdict": lambda x: defaultdict(list, x=x, y=3),
-    "a subclass of dict": lambda x: Sample(x=x, y=3),
-    "UserDict": lambda x: UserDict(x=x, y=3),
-    "deque": lambda x: deque([x, 3], maxlen=2),
-    "a named tuple": lambda x: Pair(x),
-    "namedtuple": lambda x: namedtuple("Point", "x y")(x, 3),
-    "a result of torch's": lambda x: torch.return_types.max((torch.from_numpy(x), torch.ones(1))),
-    "a frozen data class": lambda x: FrozenCase(x),
-    "a data class with slots": lambda x: SlottedCase(x),
-    "one in another": lambda x: OrderedDict(inner=[SlottedCase(x)]),
+    "OrderedDict": OrderedDict(x=ROW, y=3),
+    "defaultdict": defaultdict(list, x=ROW, y=3),
+    "a subclass of dict": Sample(x=ROW, y=3),
+    "UserDict": UserDict(x=ROW, y=3),
+    "deque": deque([ROW, 3], maxlen=2),
+    "a named tuple": Pair(ROW),
+    "namedtuple": Point(ROW, 3),
+    "a result of torch's": torch.return_types.max((torch.from_numpy(ROW), torch.ones(1))),
+    "a frozen data class": FrozenCase(ROW),
+    "a data class with slots": SlottedCase(ROW),
+    "one in another": OrderedDict(inner=[SlottedCase(ROW)]),
 }
 
 
@@ -89,23 +94,25 @@ def first_array(value):
         return value
     if hasattr(value, "x"):
         return value.x
-    return first_array(next(iter(value.values() if isinstance(value, Mapping) else value)))
+    if isinstance(value, Mapping):
+        value = value.values()
+    return first_array(next(iter(value)))
 
 
-@pytest.mark.parametrize("what", CONTAINERS)
-def test_it_is_so_in_every_kind_of_container(what):
-    item = CONTAINERS[what](DATA[0])
-    made = copy_arrays(item)
-    assert type(made) is type(item)
-    first_array(made)[...] = 7
+@pytest.mark.parametrize("item", CONTAINERS.values(), ids=CONTAINERS)
+def test_it_is_so_in_every_kind_of_container(item):
+    copied = copy_arrays(item)
+    assert type(copied) is type(item)
+    first_array(copied)[...] = 7
     assert not DATA.any()
 
 
 def test_attributes_of_a_container_and_its_factory_are_kept():
-    item, other = Sample(x=DATA[0]), defaultdict(list, x=DATA[0])
+    item = Sample(x=DATA[0])
     item.name = "case"
     assert copy_arrays(item).name == "case"
-    assert copy_arrays(other).default_factory is list
+    with_factory = defaultdict(list, x=DATA[0])
+    assert copy_arrays(with_factory).default_factory is list
 
 
 def test_other_objects_are_not_looked_into():

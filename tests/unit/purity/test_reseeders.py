@@ -64,7 +64,8 @@ def test_users_come_before_detaug_and_the_later_registration_before_the_earlier(
     register_reseeder(Sampler, reseed_dice)
     assert reseeder_of(Sampler) is reseed_dice
     register_reseeder(random.Random, reseed_sampler)
-    assert reseeder_of(Sampler) is reseed_dice  # the most derived one decides
+    # The most derived one decides.
+    assert reseeder_of(Sampler) is reseed_dice
 
 
 @pytest.mark.parametrize(

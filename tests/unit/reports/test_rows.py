@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,14 @@ from detaug.system.progress import Progress
 from detaug.verification.rows import PendingRow, Report, Row, run_rows, table
 
 
+def num_letters(row: Row) -> str:
+    return str(len(row.what))
+
+
+def pending(what: str) -> PendingRow:
+    return PendingRow(what, partial(Row, what))
+
+
 @dataclass(frozen=True)
 class Found(Report[Row]):
     rows: tuple[Row, ...]
@@ -22,10 +31,8 @@ class Found(Report[Row]):
         return {"rows": [row.as_json() for row in self.rows]}
 
     def render(self) -> list[RenderableType]:
-        return [
-            table("run", self.rows, ("letters", lambda row: str(len(row.what)), True)),
-            Text("word " * 50),
-        ]
+        rows = table("run", self.rows, ("letters", num_letters, True))
+        return [rows, Text("word " * 50)]
 
 
 @pytest.mark.parametrize(
@@ -39,8 +46,10 @@ class Found(Report[Row]):
     ],
 )
 def test_what_differs_or_fails_is_not_ok(verdict: str, ok: bool) -> None:
-    assert Row("a", verdict).ok is Row("a", verdict).as_json()["ok"] is ok
-    assert Found((Row("first"), Row("a", verdict))).ok is ok
+    row = Row("a", verdict)
+    assert row.ok is ok
+    assert row.as_json()["ok"] is ok
+    assert Found((Row("first"), row)).ok is ok
 
 
 def test_every_row_keeps_its_own_log_records_and_seconds() -> None:
@@ -49,25 +58,31 @@ def test_every_row_keeps_its_own_log_records_and_seconds() -> None:
         return Row(what)
 
     planned = [
-        PendingRow("a", lambda: noisy("a")),
-        PendingRow("b", lambda: Row("b")),
-        PendingRow("c", lambda: noisy("c")),
+        PendingRow("a", partial(noisy, "a")),
+        pending("b"),
+        PendingRow("c", partial(noisy, "c")),
     ]
     rows = list(run_rows(planned, Progress()))
     assert [row.notices for row in rows] == [("said by a",), (), ("said by c",)]
-    assert all(row.seconds > 0 for row in rows)
+    for row in rows:
+        assert row.seconds > 0
 
 
 def test_progress_is_told_before_each_row_with_all_the_work_there_is() -> None:
     told: list[tuple[str, int, int]] = []
-    shown = Progress(on_action=lambda *what: told.append(what))
-    list(run_rows([PendingRow("reference", lambda: Row("r"))], shown))
+
+    def note(*action: Any) -> None:
+        told.append(action)
+
+    shown = Progress(on_action=note)
+    list(run_rows([pending("reference")], shown))
 
     def advancing() -> Row:
-        shown.advance(2)  # of three: a row need not tell all of its work
+        # Of three: a row need not tell all of its work.
+        shown.advance(2)
         return Row("a")
 
-    rows = run_rows([PendingRow("a", advancing, 3), PendingRow("b", lambda: Row("b"))], shown)
+    rows = run_rows([PendingRow("a", advancing, 3), pending("b")], shown)
     next(rows)
     assert told == [("reference", 0, 1), ("a", 1, 5)], "the next one is run when it is asked for"
     next(rows)
@@ -77,10 +92,9 @@ def test_progress_is_told_before_each_row_with_all_the_work_there_is() -> None:
 
 
 def test_result_as_text_has_a_line_a_row_and_does_not_break_sentences() -> None:
-    lines = str(Found((Row("one", seconds=1.25), Row("three", "different")))).splitlines()
-    assert [line.split() for line in lines[:3]] == [
-        ["run", "letters", "verdict", "seconds"],
-        ["one", "3", "reference", "1.2"],
-        ["three", "5", "different", "0.0"],
-    ]
-    assert lines[3].split() == ["word"] * 50
+    result = Found((Row("one", seconds=1.25), Row("three", "different")))
+    head, first, second, words, *_ = str(result).splitlines()
+    assert head.split() == ["run", "letters", "verdict", "seconds"]
+    assert first.split() == ["one", "3", "reference", "1.2"]
+    assert second.split() == ["three", "5", "different", "0.0"]
+    assert words.split() == ["word"] * 50

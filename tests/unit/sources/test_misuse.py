@@ -81,6 +81,14 @@ def test_what_is_no_data_set_is_refused_with_the_line_to_write(
     assert line in str(raised.value)
 
 
+def a_path() -> str:
+    return "cases"
+
+
+def a_data_set() -> Samples:
+    return Samples()
+
+
 @pytest.mark.parametrize(
     ("loader", "line"),
     [
@@ -90,8 +98,8 @@ def test_what_is_no_data_set_is_refused_with_the_line_to_write(
         (Samples(), "from_dataset(dataset, batch_size, ...)"),
         (Loader, "missing 1 required positional argument: 'folder'"),
         ((i for i in range(3)), "and not make_batches()"),
-        (lambda: "cases", "is a path"),
-        (lambda: Samples(), "was to make a loader"),
+        (a_path, "is a path"),
+        (a_data_set, "was to make a loader"),
         (3, "must be a batchgenerators loader"),
         (
             DataLoader(Samples(), 2),
@@ -169,7 +177,6 @@ def test_what_is_no_loader_is_refused_with_the_line_to_write(loader: Any, line: 
             "out, and pass rank=... and world_size=...",
         ),
     ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
 def test_arguments_that_do_not_fit_are_answered_with_what_to_write(
     options: dict[str, Any], error: type, line: str
@@ -228,18 +235,37 @@ class Long(Samples):
         return iter(range(3))
 
 
-@pytest.mark.parametrize("length", [-7, "12", 2.0, 2**70])
+def as_data_set(data: Any) -> None:
+    DeterministicAugmenter.from_dataset(data, 2)
+
+
+def as_batch_sampler(data: Any) -> None:
+    DeterministicAugmenter.from_dataset(Samples(), batch_sampler=data)
+
+
+def as_iterable(data: Any) -> None:
+    DeterministicAugmenter(data, None, 0)
+
+
+def as_data_set_of_a_loader(data: Any) -> None:
+    list(detaug.DataLoader(data, 2))
+
+
+def as_batch_sampler_of_a_loader(data: Any) -> None:
+    len(detaug.DataLoader(Samples(), batch_sampler=data))
+
+
 @pytest.mark.parametrize(
     "take",
     [
-        lambda data: DeterministicAugmenter.from_dataset(data, 2),
-        lambda data: DeterministicAugmenter.from_dataset(Samples(), batch_sampler=data),
-        lambda data: DeterministicAugmenter(data, None, 0),
-        lambda data: list(detaug.DataLoader(data, 2)),
-        lambda data: len(detaug.DataLoader(Samples(), batch_sampler=data)),
+        as_data_set,
+        as_batch_sampler,
+        as_iterable,
+        as_data_set_of_a_loader,
+        as_batch_sampler_of_a_loader,
     ],
-    ids=["data set", "batch sampler", "iterable", "loader", "loader's batch sampler"],
 )
+@pytest.mark.parametrize("length", [-7, "12", 2.0, 2**70])
 def test_a_length_that_is_none_is_told_with_its_class_and_value(take: Any, length: Any) -> None:
     with pytest.raises(ValueError, match="__len__") as raised:
         take(Long(length))
@@ -290,6 +316,14 @@ def test_an_iterable_data_set_has_an_order_of_its_own(argument: dict[str, Any]) 
         DeterministicAugmenter.from_dataset(Streaming())
 
 
+def a_path() -> str:
+    return "cases"
+
+
+def a_data_set() -> Samples:
+    return Samples()
+
+
 @pytest.mark.parametrize(
     ("loader", "line"),
     [
@@ -328,7 +362,8 @@ def test_a_torch_loader_is_answered_with_the_line_that_does_what_it_does(
         DeterministicAugmenter(loader, None, 0)
     call = str(raised.value).partition("data set, ")[2]
     assert call == f"DeterministicAugmenter.from_dataset(loader.dataset, {line}, num_processes=0)"
-    with eval(call, {**globals(), "loader": loader}) as augmenter:  # the line is Python
+    # The line is Python.
+    with eval(call, {**globals(), "loader": loader}) as augmenter:
         batches = [np.atleast_1d(batch).tolist() for batch in augmenter]
     expected = [np.atleast_1d(batch).tolist() for batch in loader]
     assert [len(batch) for batch in batches] == [len(batch) for batch in expected]

@@ -120,7 +120,8 @@ def test_cross_entropy_equals_pytorchs(
     if weighted:
         weight = torch.linspace(0.2, 1, classes, dtype=torch.float64)
     if weighted and smoothing and target.ndim == 0 and target == 255:
-        return  # PyTorch itself refuses this one
+        # PyTorch itself refuses this one.
+        return
     assert_pytorchs(
         "cross_entropy",
         logits,

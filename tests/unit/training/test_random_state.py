@@ -88,7 +88,8 @@ def test_what_is_drawn_next_is_drawn_again(seed, before, after):
     expected = draw_globals(), [draw(generator) for generator in generators.values()]
     draw_globals(after), [draw(generator, after) for generator in generators.values()]
     for kept in (state, through_a_file(state)):
-        fresh = named_generators(seed + 1)  # a new process has new objects
+        # A new process has new objects.
+        fresh = named_generators(seed + 1)
         set_rng_state(kept, fresh)
         assert (draw_globals(), [draw(generator) for generator in fresh.values()]) == expected
 
@@ -134,6 +135,11 @@ def damaged(change):
     return make
 
 
+def draw_all(generators):
+    """Draw from the global generators and from the named ones."""
+    return draw_globals(), [draw(generator) for generator in generators.values()]
+
+
 def replaced(*path, value):
     def change(state):
         for name in path[:-1]:
@@ -144,12 +150,28 @@ def replaced(*path, value):
 
 
 def without(name):
-    return damaged(lambda state: state.pop(name))
+    def change(state):
+        del state[name]
+
+    return damaged(change)
+
+
+def without_generator(name):
+    def change(state):
+        del state["generators"][name]
+
+    return damaged(change)
+
+
+def nothing():
+    return None
 
 
 #: Of the 5056 bytes of torch's CPU state, the count of words that are left, and the next one.
-TORCH_LEFT, TORCH_NEXT = slice(8, 12), slice(16, 24)
-PCG, PHILOX = ("generators", "a", "state"), ("generators", "p", "state")
+TORCH_LEFT = slice(8, 12)
+TORCH_NEXT = slice(16, 24)
+PCG = ("generators", "a", "state")
+PHILOX = ("generators", "p", "state")
 
 
 @pytest.mark.parametrize(
@@ -164,7 +186,7 @@ PCG, PHILOX = ("generators", "a", "state"), ("generators", "p", "state")
         (replaced("format", value=2), StateMismatch, "format 2"),
         (without("python"), ValueError, r"missing \['python'\]"),
         (replaced("extra", value=1), ValueError, r"unknown \['extra'\]"),
-        (lambda: None, TypeError, "rng_state"),
+        (nothing, TypeError, "rng_state"),
         (replaced("python", 1, 624, value=625), ValueError, "python is damaged"),
         (replaced("python", 2, value="0.5"), ValueError, "python is damaged: its cached normal"),
         (replaced("numpy", "state", "pos", value=625), ValueError, "numpy is damaged: pos.*624"),
@@ -185,7 +207,7 @@ PCG, PHILOX = ("generators", "a", "state"), ("generators", "p", "state")
         ),
         (replaced("generators", value=None), ValueError, "generators is damaged"),
         (
-            damaged(lambda state: state["generators"].pop("a")),
+            without_generator("a"),
             StateMismatch,
             r"\{'p': .*'a': 'numpy",
         ),
@@ -212,9 +234,9 @@ def test_a_state_that_does_not_fit_is_refused_and_nothing_has_changed(make, erro
     before = rng_state(generators)
     with pytest.raises(error, match=message):
         set_rng_state(state, generators)
-    after = draw_globals(), [draw(generator) for generator in generators.values()]
+    after = draw_all(generators)
     set_rng_state(before, generators)
-    assert (draw_globals(), [draw(generator) for generator in generators.values()]) == after
+    assert draw_all(generators) == after
 
 
 @pytest.mark.parametrize(
@@ -228,9 +250,10 @@ def test_a_state_that_does_not_fit_is_refused_and_nothing_has_changed(make, erro
 )
 def test_what_is_no_generator_is_refused(generators):
     state = rng_state()
-    for call in (lambda: rng_state(generators), lambda: set_rng_state(state, generators)):
-        with pytest.raises(TypeError, match="generator"):
-            call()
+    with pytest.raises(TypeError, match="generator"):
+        rng_state(generators)
+    with pytest.raises(TypeError, match="generator"):
+        set_rng_state(state, generators)
 
 
 def test_the_outside_does_not_notice_what_happens_inside():
@@ -304,10 +327,26 @@ def test_isolation_shows_the_users_exception_and_not_its_own(caplog) -> None:
         pass
 
 
+def yes():
+    return True
+
+
+def no():
+    return False
+
+
+def one():
+    return 1
+
+
+def two():
+    return 2
+
+
 def test_a_forked_child_leaves_the_devices_out(monkeypatch):
     """CUDA cannot be asked there: a DataLoader's worker may isolate all the same."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", yes)
+    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", yes)
     assert rng_state()["cuda"] == []
     with isolate_rng():
         pass
@@ -321,14 +360,16 @@ class TestTwoDevices:
     @pytest.fixture
     def devices(self, monkeypatch):
         generators = (torch.Generator().manual_seed(1), torch.Generator().manual_seed(2))
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: False)
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-        monkeypatch.setattr(torch.cuda, "init", lambda: None)
+
+        def states():
+            return [generator.get_state() for generator in generators]
+
+        monkeypatch.setattr(torch.cuda, "is_available", yes)
+        monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", no)
+        monkeypatch.setattr(torch.cuda, "device_count", two)
+        monkeypatch.setattr(torch.cuda, "init", nothing)
         monkeypatch.setattr(torch.cuda, "default_generators", generators)
-        monkeypatch.setattr(
-            torch.cuda, "get_rng_state_all", lambda: [g.get_state() for g in generators]
-        )
+        monkeypatch.setattr(torch.cuda, "get_rng_state_all", states)
         return generators
 
     def test_each_goes_on_exactly(self, devices):
@@ -346,7 +387,7 @@ class TestTwoDevices:
     ):
         state = rng_state()
         expected = draw_globals()
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        monkeypatch.setattr(torch.cuda, "device_count", one)
         with pytest.raises(StateMismatch, match="2 CUDA devices, and here there are 1"):
             set_rng_state(state)
         before = devices[0].get_state()

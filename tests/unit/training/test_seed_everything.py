@@ -25,7 +25,8 @@ def draws():
 def _clean(monkeypatch):
     for variable in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("DETAUG_SEED", "")  # so that what a test leaves there is taken away again
+    # So that what a test leaves there is taken away again.
+    monkeypatch.setenv("DETAUG_SEED", "")
     with isolate_rng():
         yield
 
@@ -41,11 +42,10 @@ def accelerator_seeds(monkeypatch):
 def test_one_seed_draws_the_same_again_and_another_draws_anew():
     assert seed_everything(7) == 7
     first = draws()
-    (
-        random.gauss(0, 1),
-        np.random.standard_normal(),
-        torch.randn(1),
-    )  # leave a second normal in each cache
+    # They leave a second normal in each cache.
+    random.gauss(0, 1)
+    np.random.standard_normal()
+    torch.randn(1)
     assert seed_everything(np.uint32(7)) == 7
     normals = [random.gauss(0, 1), np.random.standard_normal(), float(torch.randn(1))]
     seed_everything(7)
@@ -141,7 +141,8 @@ def test_without_any_seed_one_is_drawn_said_aloud_and_can_be_repeated(caplog):
         ({"deterministic": None}, TypeError),
         ({"workers": 4}, TypeError),
         ({"diff_rank_seed": "no"}, TypeError),
-        ({"threads": 1}, ValueError),  # without the switches that it is set with
+        # Without the switches that it is set with.
+        ({"threads": 1}, ValueError),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_is_seeded(keywords, error):
@@ -171,12 +172,11 @@ def test_cuda_devices_repeat_themselves():
 def test_without_a_number_of_threads_a_deterministic_run_on_a_cpu_says_so(caplog):
     with deterministic_mode(threads=torch.get_num_threads()):
         seed_everything(1, deterministic=True)
-    text = f"with {torch.get_num_threads()} threads"
-    assert any(text in each.message for each in caplog.records) == (not torch.cuda.is_available())
+    is_said = f"with {torch.get_num_threads()} threads" in caplog.text
+    assert is_said != torch.cuda.is_available()
     caplog.clear()
     with deterministic_mode(threads=2):
         seed_everything(1, deterministic=True, threads=1)
         assert torch.get_num_threads() == 1
-    assert not [
-        each for each in caplog.records if "threads" in each.message and each.levelname == "WARNING"
-    ]
+    for record in caplog.records:
+        assert record.levelname != "WARNING" or "threads" not in record.message

@@ -26,23 +26,33 @@ PRECISIONS = [
 ]
 
 
+def of_torch(path):
+    """Return a function that reads an attribute somewhere below torch."""
+    return partial(attrgetter(path), torch)
+
+
+def is_inductor_deterministic():
+    return sys.modules["torch._inductor.config"].deterministic
+
+
+def is_tunable_enabled():
+    return torch.cuda.tunable.is_enabled()
+
+
 #: Everything that a deterministic run depends on: how torch itself reads it, and the values that
 #: let no two runs differ.
 SETTINGS = {
-    "cudnn.deterministic": (lambda: torch.backends.cudnn.deterministic, (True,)),
-    "cudnn.benchmark": (lambda: torch.backends.cudnn.benchmark, (False,)),
+    "cudnn.deterministic": (of_torch("backends.cudnn.deterministic"), (True,)),
+    "cudnn.benchmark": (of_torch("backends.cudnn.benchmark"), (False,)),
     "algorithms": (torch.are_deterministic_algorithms_enabled, (True,)),
     "warn_only": (torch.is_deterministic_algorithms_warn_only_enabled, (False,)),
-    "inductor": (
-        lambda: sys.modules["torch._inductor.config"].deterministic,
-        (True, "AttributeError", "KeyError"),
-    ),
-    "mkldnn": (lambda: torch.backends.mkldnn.deterministic, (True, "AttributeError")),
-    "tunable": (lambda: torch.cuda.tunable.is_enabled(), (False, "AttributeError")),
-    "cublas": (lambda: os.environ.get("CUBLAS_WORKSPACE_CONFIG"), (":4096:8", ":16:8")),
-    "fill": (lambda: torch.utils.deterministic.fill_uninitialized_memory, (False,)),
-    "matmul.allow_tf32": (lambda: torch.backends.cuda.matmul.allow_tf32, (False,)),
-    "cudnn.allow_tf32": (lambda: torch.backends.cudnn.allow_tf32, (False,)),
+    "inductor": (is_inductor_deterministic, (True, "AttributeError", "KeyError")),
+    "mkldnn": (of_torch("backends.mkldnn.deterministic"), (True, "AttributeError")),
+    "tunable": (is_tunable_enabled, (False, "AttributeError")),
+    "cublas": (partial(os.environ.get, "CUBLAS_WORKSPACE_CONFIG"), (":4096:8", ":16:8")),
+    "fill": (of_torch("utils.deterministic.fill_uninitialized_memory"), (False,)),
+    "matmul.allow_tf32": (of_torch("backends.cuda.matmul.allow_tf32"), (False,)),
+    "cudnn.allow_tf32": (of_torch("backends.cudnn.allow_tf32"), (False,)),
     "matmul precision": (torch.get_float32_matmul_precision, ("highest",)),
 }
 if NEW_PRECISION:
@@ -53,29 +63,30 @@ if NEW_PRECISION:
         ("mkldnn", "all"),
     ):
         _read = partial(torch._C._get_fp32_precision_getter, _backend, _operation)
-        SETTINGS[f"{_backend}.{_operation}"] = (
-            _read,
-            () if _operation == "all" else ("ieee", "none"),
-        )
+        _right = () if _operation == "all" else ("ieee", "none")
+        SETTINGS[f"{_backend}.{_operation}"] = (_read, _right)
+
+
+def value_of(name):
+    """Return a setting's value, or the name of the error that reading it raises."""
+    read, _ = SETTINGS[name]
+    try:
+        return read()
+    except (RuntimeError, AttributeError, KeyError) as error:
+        return type(error).__name__
 
 
 def in_force():
-    def readable(read):
-        try:
-            return read()
-        except (RuntimeError, AttributeError, KeyError) as error:
-            return type(error).__name__
-
-    return {name: readable(read) for name, (read, _) in SETTINGS.items()}
+    return {name: value_of(name) for name in SETTINGS}
 
 
 def not_deterministic():
-    """What would let two runs differ (or two kinds of GPU)."""
-    return {
-        name
-        for name, value in in_force().items()
-        if SETTINGS[name][1] and value not in SETTINGS[name][1]
-    }
+    """Return the settings that would let two runs differ (or two kinds of GPU)."""
+    names = set()
+    for name, (_, right) in SETTINGS.items():
+        if right and value_of(name) not in right:
+            names.add(name)
+    return names
 
 
 def set_everything_the_wrong_way():
@@ -110,9 +121,8 @@ def _clean(monkeypatch):
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = True
         torch.set_float32_matmul_precision("highest")
-        if (
-            NEW_PRECISION
-        ):  # the calls above gave matmul a setting of its own, which it has not by default
+        # The calls above gave matmul a setting of its own, which it has not by default.
+        if NEW_PRECISION:
             for backend in ("cuda", "mkldnn"):
                 torch._C._set_fp32_precision_setter(backend, "matmul", "none")
 
@@ -178,11 +188,10 @@ def test_what_stood_right_is_not_listed_and_the_rest_reads_line_by_line():
         pass
     assert "torch.backends.cudnn.deterministic" not in changes
     assert "torch.use_deterministic_algorithms: False -> True" in repr(changes).splitlines()
-    assert all(before != after for before, after in changes.values())
-    assert json.loads(json.dumps(dict(changes)))["torch.use_deterministic_algorithms"] == [
-        False,
-        True,
-    ]
+    for before, after in changes.values():
+        assert before != after
+    from_json = json.loads(json.dumps(dict(changes)))
+    assert from_json["torch.use_deterministic_algorithms"] == [False, True]
     with deterministic_mode(), deterministic_mode() as again:
         assert repr(again) == "nothing changed"
 
@@ -200,8 +209,12 @@ def test_a_cublas_workspace_that_is_set_is_kept_with_a_warning_if_it_promises_no
     assert (repr(value) in caplog.text) == bool(warnings)
 
 
+def yes():
+    return True
+
+
 def test_a_cublas_workspace_that_comes_late_is_warned_of(monkeypatch, caplog):
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", yes)
     with deterministic_mode():
         assert os.environ[CUBLAS_VARIABLE] == ":4096:8"
     assert "already running" in caplog.text
@@ -231,7 +244,8 @@ def test_other_values_are_refused_and_change_nothing(mode, keywords, error, mess
 
 
 def test_it_is_set_for_good_false_switches_it_off_and_threads_are_put_back(monkeypatch) -> None:
-    monkeypatch.setenv(CUBLAS_VARIABLE, ":16:8")  # so that it is taken away again
+    # So that it is taken away again.
+    monkeypatch.setenv(CUBLAS_VARIABLE, ":16:8")
     assert "torch.use_deterministic_algorithms" in set_deterministic_mode(True)
     assert not_deterministic() == set()
     changes = set_deterministic_mode(False)

@@ -32,7 +32,8 @@ class Writes(Transform):
 class WritesAsItShould(Transform):
     def change(self, workspace: Any, params: Any) -> None:
         workspace.writable("image")[...] = 0
-        workspace.image()[0] = 1  # owned by now
+        # Owned by now.
+        workspace.image()[0] = 1
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])

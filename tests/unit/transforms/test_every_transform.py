@@ -4,7 +4,6 @@ pickling, params.
 
 from __future__ import annotations
 
-import inspect
 import json
 import pickle
 import tracemalloc
@@ -17,7 +16,7 @@ import torch
 from detaug import SeedTree, fingerprint
 from detaug import transforms as t
 from detaug.kernels.compiling import all_kernels
-from tests.support.transforms.every_transform import EVERY
+from tests.support.transforms.every_transform import EVERY, public_transforms
 from tests.support.transforms.generators import rng
 from tests.support.transforms.golden import sample
 
@@ -30,67 +29,70 @@ CASES = [
 each_transform = pytest.mark.parametrize(("make", "dims"), CASES)
 
 
+def names_in(transform: Any) -> set[str]:
+    """Return the names of the classes of a transform and of all transforms in it."""
+    names = {type(transform).__name__}
+    inner = getattr(transform, "transforms", None) or getattr(transform, "list_of_transforms", [])
+    if hasattr(transform, "transform"):
+        inner = [transform.transform]
+    for part in inner:
+        names |= names_in(part)
+    return names
+
+
 def test_table_has_every_transform() -> None:
     covered: set[str] = set()
-
-    def note(transform: Any) -> None:
-        covered.add(type(transform).__name__)
-        for inner in getattr(transform, "transforms", getattr(transform, "list_of_transforms", ())):
-            note(inner)
-        if hasattr(transform, "transform"):
-            note(transform.transform)
-
     for make in EVERY.values():
-        note(make(3))
-    classes = {
-        each.__name__
-        for each in (getattr(t, name) for name in t.__all__)
-        if inspect.isclass(each)
-        and issubclass(each, t.Transform)
-        and each.change is not t.Transform.change
-    }
-    assert classes - covered == set()
+        covered |= names_in(make(3))
+    assert public_transforms() - covered == set()
+
+
+def in_fortran_order(array: np.ndarray) -> np.ndarray:
+    """Return the array with strides of another order and another sign."""
+    return np.asfortranarray(array)[::-1][::-1]
+
+
+def changed_arrays(change: Any, given: dict[str, np.ndarray]) -> dict[str, Any]:
+    return {key: change(array) for key, array in given.items()}
 
 
 @each_transform
 def test_input_stays_as_it_is_and_the_sample_is_the_same_however_it_is_asked_for(
     make: Any, dims: int
 ) -> None:
-    given, transform = sample(1, SHAPES[dims]), make(dims)
+    given = sample(1, SHAPES[dims])
+    transform = make(dims)
     before = fingerprint(given)
     for array in given.values():
         array.flags.writeable = False
-    expected = transform(**given, rng=rng())
+    expected = fingerprint(transform(**given, rng=rng()))
     assert fingerprint(given) == before
     params = transform.sample(rng(), {key: array.shape for key, array in given.items()})
-    kept = json.loads(json.dumps(params))
-    assert transform.describe(kept)
-    used, strided = (
-        make(dims),
-        {key: np.asfortranarray(array)[::-1][::-1] for key, array in given.items()},
-    )
+    assert fingerprint(transform.apply(given, params)) == expected
+    from_json = json.loads(json.dumps(params))
+    assert fingerprint(transform.apply(given, from_json)) == expected
+    assert transform.describe(from_json)
+    pickled = pickle.loads(pickle.dumps(transform))
+    assert fingerprint(pickled(**given, rng=rng())) == expected
     for seed in range(2):
-        used(**sample(seed, SHAPES[dims]), rng=SeedTree(9).generator(0, seed))
-    others = {
-        "params": transform.apply(given, params),
-        "params from JSON": transform.apply(given, kept),
-        "pickled": pickle.loads(pickle.dumps(transform))(**given, rng=rng()),
-        "used before": used(**given, rng=rng()),
-    }
-    assert [
-        name for name, made in others.items() if fingerprint(made) != fingerprint(expected)
-    ] == []
-    assert fingerprint(transform(**strided, rng=rng())) == fingerprint(expected)
-    tensors = transform(
-        **{key: torch.from_numpy(array.copy()) for key, array in given.items()}, rng=rng()
-    )
+        transform(**sample(seed, SHAPES[dims]), rng=SeedTree(9).generator(0, seed))
+    assert fingerprint(transform(**given, rng=rng())) == expected, "after other samples"
+    strided = changed_arrays(in_fortran_order, given)
+    assert fingerprint(transform(**strided, rng=rng())) == expected
+
+
+@each_transform
+def test_tensors_give_tensors_with_the_same_values(make: Any, dims: int) -> None:
+    given = sample(1, SHAPES[dims])
+    expected = make(dims)(**given, rng=rng())
+    tensors = make(dims)(**changed_arrays(torch.from_numpy, given), rng=rng())
     assert tensors.keys() == expected.keys()
     for key, value in tensors.items():
-        for level, other in zip(levels(value), levels(expected[key]), strict=True):
-            if isinstance(other, np.ndarray):
+        for level, array in zip(levels(value), levels(expected[key]), strict=True):
+            if isinstance(array, np.ndarray):
                 assert isinstance(level, torch.Tensor)
-                assert level.dtype == torch.from_numpy(np.array(other)).dtype
-                assert np.array_equal(level.numpy(), other)
+                assert level.dtype == torch.from_numpy(np.array(array)).dtype
+                assert np.array_equal(level.numpy(), array)
 
 
 class Owned(t.Transform):
@@ -157,8 +159,9 @@ NEUTRAL = [
 def test_what_has_no_effect_gives_the_same_objects(transform: t.Transform) -> None:
     given = sample(1, SHAPES[2])
     given["segmentation"] = np.abs(given["segmentation"]).astype(np.uint8)
-    made = transform(**given, rng=rng())
-    assert all(made[key] is given[key] for key in given)
+    result = transform(**given, rng=rng())
+    for key, array in given.items():
+        assert result[key] is array
 
 
 @each_transform
@@ -167,16 +170,15 @@ def test_float64_images_come_back_as_float64_and_whatever_comes_back_is_writable
 ) -> None:
     given = sample(1, SHAPES[dims])
     expected = make(dims)(**given, rng=rng())
-    made = make(dims)(**{**given, "image": given["image"].astype(np.float64)}, rng=rng())
-    assert all(
-        level.flags.writeable
-        for value in made.values()
-        for level in levels(value)
-        if hasattr(level, "flags")
-    )
-    if "image" in made:
-        assert made["image"].dtype == np.float64
-        assert np.array_equal(made["image"].astype(np.float32), expected["image"])
+    in_float64 = {**given, "image": given["image"].astype(np.float64)}
+    result = make(dims)(**in_float64, rng=rng())
+    for value in result.values():
+        for level in levels(value):
+            if isinstance(level, np.ndarray):
+                assert level.flags.writeable
+    if "image" in result:
+        assert result["image"].dtype == np.float64
+        assert np.array_equal(result["image"].astype(np.float32), expected["image"])
 
 
 @each_transform
@@ -184,26 +186,30 @@ def test_not_a_number_raises_nothing_and_draws_nothing(make: Any, dims: int) -> 
     given = sample(1, SHAPES[dims])
     given["image"][0, 3, 3] = np.nan
     given["image"][1, 5, 5] = np.inf
-    generator, other = rng(), rng()
+    generator = rng()
+    other_generator = rng()
     with np.errstate(all="ignore"):
         make(dims)(**given, rng=generator)
-        make(dims)(**sample(1, SHAPES[dims]), rng=other)
-    assert generator.bit_generator.state == other.bit_generator.state
+        make(dims)(**sample(1, SHAPES[dims]), rng=other_generator)
+    assert generator.bit_generator.state == other_generator.bit_generator.state
+
+
+def compiled_kernels() -> set[str]:
+    return {kernel.name for kernel in all_kernels() if kernel._compiled}
 
 
 @each_transform
 def test_kernels_that_are_called_are_those_that_warm_up_compiles(make: Any, dims: int) -> None:
     transform = make(dims)
-    for (
-        kernel
-    ) in all_kernels():  # as in a new process, but what is compiled already is taken from memory
+    # As in a new process, but what is compiled already is taken from memory.
+    for kernel in all_kernels():
         kernel.dispatcher.disable_compile(False)
         kernel._compiled = False
     transform.warm_up()
-    warm = {kernel.name for kernel in all_kernels() if kernel._compiled}
+    warm = compiled_kernels()
     for seed in range(2):
         transform(**sample(seed, SHAPES[dims]), rng=SeedTree(9).generator(0, seed))
-    assert {kernel.name for kernel in all_kernels() if kernel._compiled} == warm
+    assert compiled_kernels() == warm
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (1, 1, 8, 8, 8), (1, 8, 0, 8)])
@@ -217,25 +223,24 @@ def levels(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def size(value: Any) -> int:
-    return (
-        value.nbytes
-        if isinstance(value, np.ndarray)
-        else sum(map(size, value))
-        if isinstance(value, list)
-        else 0
-    )
+def num_bytes(value: Any) -> int:
+    return sum(level.nbytes for level in levels(value) if isinstance(level, np.ndarray))
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_no_more_memory_is_needed_than_for_results_an_image_and_some_planes(name: str) -> None:
-    transform, given = EVERY[name](3), sample(0, (48, 48, 48))
-    transform(**given, rng=SeedTree(0).generator(0))  # compiled
+    transform = EVERY[name](3)
+    given = sample(0, (48, 48, 48))
+    # Its kernels are compiled.
+    transform(**given, rng=SeedTree(0).generator(0))
     for seed in range(2):
         tracemalloc.start()
         before, _ = tracemalloc.get_traced_memory()
         result = transform(**given, rng=SeedTree(seed).generator(0))
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        made = sum(size(value) for key, value in result.items() if value is not given.get(key))
-        assert peak - before <= made + given["image"].nbytes + 1_000_000
+        size_of_results = 0
+        for key, value in result.items():
+            if value is not given.get(key):
+                size_of_results += num_bytes(value)
+        assert peak - before <= size_of_results + given["image"].nbytes + 1_000_000

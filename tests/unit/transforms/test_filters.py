@@ -68,7 +68,8 @@ def test_sharpening_is_the_formula_in_float64_next_to_batchgeneratorsv2s_and_err
         exact = exactly(image, params)
         assert largest_error(ours, exact) <= 1e-6 * (1 + max(params["strengths"]))
         if 1 in shape[1:]:
-            continue  # The original raises an error.
+            # The original raises an error.
+            continue
         tensor = torch.from_numpy(image.copy())
         theirs = module.SharpeningTransform()._apply_to_image(tensor, **params).numpy()
         assert largest_error(ours, theirs) < 1e-5

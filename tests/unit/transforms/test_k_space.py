@@ -16,28 +16,45 @@ from detaug.demo import load_template
 from detaug.transforms import Ghosting, GibbsNoise, Motion
 from detaug.transforms.building.affine import rotation
 from detaug.transforms.mri.k_space import extended_length, filter_axis
+from tests.support.transforms.errors import largest_error, root_mean_square_error
 from tests.support.transforms.generators import noise
 
 # One voxel, powers of 2, mixed factors, primes, nnU-Net's enlarged patches, the MNI grid.
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 30, 31, 37, 64, 66, 100, 127, 193, 205, 229, 249, 1009)
 
 
+def to_k_space(volume: np.ndarray, axis: int) -> np.ndarray:
+    """Return a volume's frequencies along an axis in float64, the zero in the middle."""
+    frequencies = np.fft.fft(volume.astype(np.float64), axis=axis)
+    return np.fft.fftshift(frequencies, axes=axis)
+
+
+def from_k_space(k_space: np.ndarray, axis: int) -> np.ndarray:
+    frequencies = np.fft.ifftshift(k_space, axes=axis)
+    return np.fft.ifft(frequencies, axis=axis).real
+
+
+def exactly_filtered(volumes: np.ndarray, axis: int, gains: np.ndarray) -> np.ndarray:
+    """Return the sum of the volumes, each filtered with its own gains."""
+    along_axis = [1, 1, 1]
+    along_axis[axis] = -1
+    total = np.zeros(volumes.shape[1:], np.complex128)
+    for volume, gain in zip(volumes, gains, strict=True):
+        total += to_k_space(volume, axis) * gain.reshape(along_axis)
+    return from_k_space(total, axis)
+
+
 @pytest.mark.parametrize("n", LENGTHS)
-def test_a_filter_of_any_length_is_the_formula_in_float64(n: int) -> None:
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_filter_of_any_length_is_the_formula_in_float64(n: int, axis: int) -> None:
     rng = np.random.default_rng(n)
-    for shape, axis in (((n, 5, 3), 0), ((3, n, 70), 1), ((2, 37, n), 2)):
-        volumes = rng.standard_normal((2, *shape)).astype(np.float32)
-        gains = rng.uniform(-1, 1, (2, n))
-        along_axis = [1, 1, 1]
-        along_axis[axis] = n
-        total = np.zeros(shape, np.complex128)
-        for volume, gain in zip(volumes, gains, strict=True):
-            k_space = np.fft.fft(volume.astype(np.float64), axis=axis)
-            total += np.fft.fftshift(k_space, axes=axis) * gain.reshape(along_axis)
-        exact = np.fft.ifft(np.fft.ifftshift(total, axes=axis), axis=axis).real
-        filtered = filter_axis(volumes, axis, gains)
-        assert np.abs(filtered - exact).max() < 2e-6
-        assert np.sqrt(np.mean((filtered - exact) ** 2)) < 2e-7
+    shape = {0: (n, 5, 3), 1: (3, n, 70), 2: (2, 37, n)}[axis]
+    volumes = rng.standard_normal((2, *shape)).astype(np.float32)
+    gains = rng.uniform(-1, 1, (2, n))
+    exact = exactly_filtered(volumes, axis, gains)
+    filtered = filter_axis(volumes, axis, gains)
+    assert largest_error(filtered, exact) < 2e-6
+    assert root_mean_square_error(filtered, exact) < 2e-7
 
 
 class DoublingBackend:
@@ -61,23 +78,46 @@ def test_another_backend_of_scipys_transforms_is_not_used(transform: Any) -> Non
         assert fingerprint(transform.apply({"image": image}, params)) == usual
 
 
-def test_an_extended_axis_is_an_eighth_longer_and_of_small_factors() -> None:
-    lengths = {n: extended_length(n) for n in (1, 2, 7, 8, 24, 61, 96, 127, 128, 193, 512)}
-    assert lengths == {
-        1: 1, 2: 3, 7: 8, 8: 9, 24: 27, 61: 72, 96: 108, 127: 144, 128: 144, 193: 225, 512: 576,
-    }  # fmt: skip
+#: Length of an axis -> how long it is when it is extended.
+EXTENDED_LENGTHS = {
+    1: 1,
+    2: 3,
+    7: 8,
+    8: 9,
+    24: 27,
+    61: 72,
+    96: 108,
+    127: 144,
+    128: 144,
+    193: 225,
+    512: 576,
+}
+
+
+@pytest.mark.parametrize(("length", "extended"), EXTENDED_LENGTHS.items())
+def test_an_extended_axis_is_an_eighth_longer_and_of_small_factors(
+    length: int, extended: int
+) -> None:
+    assert extended_length(length) == extended
 
 
 def extended(volume: np.ndarray, axis: int) -> np.ndarray:
     """Return what k-space is made of, plane by plane: both ends mirrored, fading into each other."""
     planes = list(np.moveaxis(volume.astype(np.float64), axis, 0))
-    n = len(planes)
-    added = extended_length(n) - n
-    for step in range(added):
-        part = (step + 1) / (added + 1)
+    length = len(planes)
+    num_added = extended_length(length) - length
+    for step in range(num_added):
+        part = (step + 1) / (num_added + 1)
         share = part**2 * (3 - 2 * part)
-        planes.append((1 - share) * planes[n - 1 - step] + share * planes[added - 1 - step])
+        from_end = planes[length - 1 - step]
+        from_start = planes[num_added - 1 - step]
+        planes.append((1 - share) * from_end + share * from_start)
     return np.moveaxis(np.array(planes), 0, axis)
+
+
+def cropped(volume: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the part of an extended volume that is the image."""
+    return volume[tuple(slice(length) for length in shape)]
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.4, 0.8, 0.97])
@@ -88,15 +128,37 @@ def test_gibbs_ringing_is_the_formula_in_float64(shape: tuple[int, ...], alpha: 
     for axis in range(len(shape)):
         whole = extended(whole, axis)
     k_space = np.fft.fftshift(np.fft.fftn(whole))
-    places = np.indices(whole.shape)
-    squares = np.zeros(whole.shape)
-    for place, n, length in zip(places, shape, whole.shape, strict=True):
-        squares += ((place - (length - 1) / 2) * n / length) ** 2
-    k_space[np.sqrt(squares) > (1 - alpha) * max(shape) / math.sqrt(2)] = 0
-    expected = np.fft.ifftn(np.fft.ifftshift(k_space)).real[tuple(map(slice, shape))]
+    square = np.zeros(whole.shape)
+    for axis, index in enumerate(np.indices(whole.shape)):
+        middle = (whole.shape[axis] - 1) / 2
+        distance = (index - middle) * shape[axis] / whole.shape[axis]
+        square += distance**2
+    radius = (1 - alpha) * max(shape) / math.sqrt(2)
+    k_space[np.sqrt(square) > radius] = 0
+    exact = np.fft.ifftn(np.fft.ifftshift(k_space)).real
     params = {"apply_to_channel": [0], "alphas": [alpha]}
     result = GibbsNoise().apply({"image": image}, params)["image"][0]
-    assert np.abs(result - expected).max() < 1e-5
+    assert largest_error(result, cropped(exact, shape)) < 1e-5
+
+
+def moved(image: np.ndarray, angles: Any, translation: Any) -> np.ndarray:
+    """Return the image turned about its middle and shifted, in float64."""
+    middle = (np.array(image.shape) - 1) / 2
+    matrix = np.array(rotation(angles))
+    offset = middle + translation - matrix @ middle
+    return affine_transform(image.astype(np.float64), matrix, offset, order=1, mode="nearest")
+
+
+def positions_in_order(positions: list[np.ndarray], times: list[float]) -> list[np.ndarray]:
+    """Return the positions in the order of their stretches of k-space.
+
+    The stretch that holds the middle is the image's own; the movement before it has the first.
+    """
+    num_before_middle = sum(time <= 0.5 for time in times)
+    ordered = list(positions)
+    ordered[0] = positions[num_before_middle]
+    ordered[num_before_middle] = positions[0]
+    return ordered
 
 
 @pytest.mark.parametrize("shape", [(24, 20, 28), (17, 9, 33), (31, 30), (9, 70)])
@@ -105,31 +167,21 @@ def test_motion_is_the_formula_in_float64(shape: tuple[int, ...], seed: int) -> 
     image = noise((1, *shape))
     transform = Motion((-0.5, 0.5), (-8, 8), 3, axes=range(len(shape)))
     params = transform.sample(np.random.default_rng(seed), {"image": image.shape})
-    motion = params["motions"][0]
-    axis, middle = motion["axis"], (np.array(shape) - 1) / 2
+    (motion,) = params["motions"]
+    axis = motion["axis"]
     positions = [extended(image[0], axis)]
     for angles, translation in zip(motion["rotations"], motion["translations"], strict=True):
-        matrix = np.array(rotation(angles))
-        offset = middle + translation - matrix @ middle
-        moved = affine_transform(
-            image[0].astype(np.float64), matrix, offset, order=1, mode="nearest"
-        )
-        positions.append(extended(moved, axis))
-    # The stretch that holds the middle is the image's own, the movement before it has the first.
+        positions.append(extended(moved(image[0], angles, translation), axis))
     length = positions[0].shape[axis]
     ends = [0, *(int(length * time) for time in motion["times"]), length]
-    order = [0, 1, 2, 3]
-    middle_stretch = next(k for k in range(4) if k == 3 or motion["times"][k] > 0.5)
-    order[0], order[middle_stretch] = order[middle_stretch], order[0]
     k_space = np.empty(positions[0].shape, complex)
     planes = np.moveaxis(k_space, axis, 0)
-    for position, start, stop in zip(order, ends[:-1], ends[1:], strict=True):
-        own = np.fft.fftshift(np.fft.fft(positions[position], axis=axis), axes=axis)
-        planes[start:stop] = np.moveaxis(own, axis, 0)[start:stop]
-    whole = np.fft.ifft(np.fft.ifftshift(k_space, axes=axis), axis=axis).real
-    expected = whole[tuple(map(slice, shape))]
+    for number, position in enumerate(positions_in_order(positions, motion["times"])):
+        stretch = slice(ends[number], ends[number + 1])
+        planes[stretch] = np.moveaxis(to_k_space(position, axis), axis, 0)[stretch]
+    exact = from_k_space(k_space, axis)
     result = transform.apply({"image": image}, params)["image"][0]
-    assert np.abs(result - expected).max() < 5e-6
+    assert largest_error(result, cropped(exact, shape)) < 5e-6
 
 
 def frame(before: np.ndarray, after: np.ndarray, edge: int) -> float:
@@ -142,15 +194,16 @@ def frame(before: np.ndarray, after: np.ndarray, edge: int) -> float:
 
 def mean_frames(transform: Any, head: np.ndarray, size: int, edge: int) -> tuple[float, float]:
     """Return the mean frames of 24 patches, and of the same patches of the head, same params."""
-    of_patches, of_heads = [], []
+    of_patches = []
+    of_heads = []
     for number in range(24):
         rng = SeedTree(3).generator(0, number)
-        starts = [int(rng.random() * (n - size + 1)) for n in head.shape]
+        starts = [int(rng.random() * (length - size + 1)) for length in head.shape]
         within = tuple(slice(start, start + size) for start in starts)
         patch = np.ascontiguousarray(head[within])
         params = transform.sample(rng, {"image": (1, size, size, size)})
-        alone = transform.apply({"image": patch[None]}, params)["image"][0]
-        whole = transform.apply({"image": head[None]}, params)["image"][0]
+        (alone,) = transform.apply({"image": patch[None]}, params)["image"]
+        (whole,) = transform.apply({"image": head[None]}, params)["image"]
         of_patches.append(frame(patch, alone, edge))
         of_heads.append(frame(patch, whole[within], edge))
     return float(np.mean(of_patches)), float(np.mean(of_heads))

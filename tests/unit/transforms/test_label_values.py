@@ -76,6 +76,17 @@ def test_a_padding_that_int16_does_not_hold_is_resampled_too() -> None:
 
 
 LABELS = labels_of(3)
+ENDS_OF_INT32 = np.where(LABELS == 6, 2**31 - 1, LABELS.astype(np.int64))
+ENDS_OF_INT32[LABELS == 5] = -(2**31)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_least_and_the_largest_label_of_int32_are_taken(seed: int) -> None:
+    result = spatial()(segmentation=ENDS_OF_INT32, rng=rng(seed))["segmentation"]
+    assert result.dtype == np.int64
+    assert {-(2**31), 2**31 - 1} <= set(np.unique(result))
+
+
 REFUSED = {
     "soft labels": (LABELS.astype(np.float32) + np.float32(0.25), r"has \d\.25\b"),
     "NaN": (np.where(LABELS == 6, np.nan, LABELS), "has nan"),

@@ -26,111 +26,130 @@ from tests.support.transforms.spatial_reference import (
     sampling_grid,
 )
 
-TIE = 1e-9  # voxels, or parts of the whole weight: the reference's own rounding in float64
+#: Voxels, or parts of the whole weight: the reference's own rounding in float64.
+TIE = 1e-9
 ALLOWED = 1e-4
 
 
+def fitted(array: np.ndarray, shape: tuple[int, ...], outside: int) -> np.ndarray:
+    """Return the middle of an array in this shape, padded where the array is shorter."""
+    widths = []
+    for wanted, length in zip(shape, array.shape, strict=True):
+        missing = max(0, wanted - length)
+        widths.append((missing // 2, missing - missing // 2))
+    padded = np.pad(array, widths, constant_values=outside)
+    middle = []
+    for wanted, length in zip(shape, padded.shape, strict=True):
+        start = (length - wanted) // 2
+        middle.append(slice(start, start + wanted))
+    return padded[tuple(middle)]
+
+
+def five_times_a_plane(volume: np.ndarray) -> np.ndarray:
+    return np.kron(volume[:, :, 75], np.ones((5, 5), volume.dtype))
+
+
 def head(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Real MRI of this shape with labels -1 (outside), 0, 1 and 2; a plane of it where there are
-    two axes.
+    """Return a real MRI of this shape with labels -1 (outside), 0, 1 and 2; a plane of it where
+    there are two axes.
     """
     template = load_template()
-    source = (
-        template.image,
-        np.where(template.image == template.image.min(), -1, template.labels).astype(np.int16),
-    )
+    image = template.image
+    is_outside = image == image.min()
+    labels = np.where(is_outside, -1, template.labels).astype(np.int16)
     if len(shape) == 2:
-        source = tuple(np.kron(each[:, :, 75], np.ones((5, 5), each.dtype)) for each in source)
-    arrays = []
-    for each, outside in zip(source, (0, -1), strict=True):
-        wider = [max(0, n - m) for n, m in zip(shape, each.shape, strict=True)]
-        padded = np.pad(each, [(w // 2, w - w // 2) for w in wider], constant_values=outside)
-        starts = [(m - n) // 2 for m, n in zip(padded.shape, shape, strict=True)]
-        arrays.append(
-            padded[tuple(slice(s, s + n) for s, n in zip(starts, shape, strict=True))][None]
-        )
-    return np.ascontiguousarray(arrays[0], np.float32), np.ascontiguousarray(arrays[1])
+        image = five_times_a_plane(image)
+        labels = five_times_a_plane(labels)
+    fitted_image = fitted(image, shape, 0)[None]
+    fitted_labels = fitted(labels, shape, -1)[None]
+    return np.ascontiguousarray(fitted_image, np.float32), np.ascontiguousarray(fitted_labels)
 
 
 def places(
     transform: SpatialTransform, params: dict[str, Any], shape: tuple[int, ...]
 ) -> np.ndarray:
-    """Where the patch's voxels lie in the source, in voxels, (*patch, axes) in float64."""
+    """Return where the patch's voxels lie in the source, in voxels, (*patch, axes) in float64."""
     grid = sampling_grid(transform, params, shape, torch.float64).flip(-1).numpy()
     return ((grid + 1) * np.array(shape) - 1) / 2
+
+
+def original_of(transform: SpatialTransform) -> Any:
+    """Return batchgeneratorsv2's transform with the same options."""
+    spatial = pytest.importorskip("batchgeneratorsv2.transforms.spatial.spatial")
+    names = spatial.SpatialTransform.__init__.__code__.co_varnames
+    options = {name: value for name, value in vars(transform).items() if name in names}
+    return spatial.SpatialTransform(**options)
 
 
 def shares_that_differ(
     transform: SpatialTransform, params: dict[str, Any], image: np.ndarray, labels: np.ndarray
 ) -> dict[str, float]:
-    """The share of the patch's voxels that batchgeneratorsv2 makes otherwise, exact ties apart; at
-    those, ours is seen to be one of the neighbours.
+    """Return the share of the patch's voxels that batchgeneratorsv2 makes otherwise.
+
+    Exact ties are left out; at those, ours is seen to be one of the neighbours.
     """
-    spatial = pytest.importorskip("batchgeneratorsv2.transforms.spatial.spatial")
-    options = {
-        name: value
-        for name, value in vars(transform).items()
-        if name in spatial.SpatialTransform.__init__.__code__.co_varnames
-    }
-    theirs = spatial.SpatialTransform(**options)
-    given = reference_params(transform, params, image.shape[1:])
+    original = original_of(transform)
+    shape = image.shape[1:]
+    reference = reference_params(transform, params, shape)
+    their_image = original._apply_to_image(torch.from_numpy(image), **reference).numpy()
+    their_labels = original._apply_to_segmentation(torch.from_numpy(labels), **reference).numpy()
     result = transform.apply({"image": image, "segmentation": labels}, params)
-    found = {}
-    for key, array, mode, reference in (
-        (
-            "image",
-            image,
-            transform.mode_image,
-            theirs._apply_to_image(torch.from_numpy(image), **given),
-        ),
-        (
-            "segmentation",
-            labels,
-            transform.mode_seg,
-            theirs._apply_to_segmentation(torch.from_numpy(labels), **given),
-        ),
-    ):
-        differs = (result[key] != reference.numpy())[0]
-        if mode == "nearest":
-            tied = assert_a_neighbour(
-                result[key][0], array[0], places(transform, params, image.shape[1:]), key
-            )
-        elif key == "segmentation":
-            tied = assert_a_largest_weight(result[key][0], array[0], transform, params)
-        else:
-            continue
-        found[key] = float((differs & ~tied).mean())
-    return found
+    our_image = result["image"]
+    our_labels = result["segmentation"]
+    where = places(transform, params, shape)
+    shares = {}
+    if transform.mode_image == "nearest":
+        is_tie = assert_a_neighbour(our_image[0], image[0], where, outside=0)
+        shares["image"] = share_apart_from(is_tie, our_image, their_image)
+    if transform.mode_seg == "nearest":
+        is_tie = assert_a_neighbour(our_labels[0], labels[0], where, outside=-1)
+    else:
+        is_tie = assert_a_largest_weight(our_labels[0], labels[0], transform, params)
+    shares["segmentation"] = share_apart_from(is_tie, our_labels, their_labels)
+    return shares
+
+
+def share_apart_from(is_tie: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> float:
+    differs = (ours != theirs)[0]
+    return float((differs & ~is_tie).mean())
 
 
 def assert_a_neighbour(
-    result: np.ndarray, source: np.ndarray, where: np.ndarray, key: str
+    result: np.ndarray, source: np.ndarray, where: np.ndarray, outside: int
 ) -> np.ndarray:
-    """Every voxel shows one of those that are nearest; which voxels have more than one of them."""
-    low, high = np.floor(where + 0.5 - TIE).astype(int), np.floor(where + 0.5 + TIE).astype(int)
-    outside = 0 if key == "image" else -1
+    """Check that every voxel shows one of those that are nearest.
+
+    Returns:
+        True where a voxel has more than one nearest one.
+    """
+    low = np.floor(where + 0.5 - TIE).astype(int)
+    high = np.floor(where + 0.5 + TIE).astype(int)
     wider = np.pad(source, 1, constant_values=outside)
-    right = np.zeros(result.shape, bool)
+    is_right = np.zeros(result.shape, bool)
     for ends in product((low, high), repeat=source.ndim):
-        index = [
-            np.clip(end[..., axis] + 1, 0, source.shape[axis] + 1) for axis, end in enumerate(ends)
-        ]
-        right |= result == wider[tuple(index)]
-    assert right.all()
+        index = []
+        for axis, end in enumerate(ends):
+            last = source.shape[axis] + 1
+            index.append(np.clip(end[..., axis] + 1, 0, last))
+        is_right |= result == wider[tuple(index)]
+    assert is_right.all()
     return (low != high).any(axis=-1)
 
 
 def assert_a_largest_weight(
     result: np.ndarray, source: np.ndarray, transform: SpatialTransform, params: dict[str, Any]
 ) -> np.ndarray:
-    """Every voxel has one of the labels with the largest weight; which voxels have more than one of
-    them.
+    """Check that every voxel has one of the labels with the largest weight.
+
+    Returns:
+        True where a voxel has more than one such label.
     """
     values, weights = label_weights_in_float64(transform, params, source)
-    ordered = np.sort(weights, axis=0)
-    own = np.take_along_axis(weights, np.searchsorted(values, result)[None], axis=0)[0]
-    assert (ordered[-1] - own < 1e-8).all()
-    return ordered[-1] - ordered[-2] < TIE
+    second, largest = np.sort(weights, axis=0)[-2:]
+    indices = np.searchsorted(values, result)[None]
+    (own,) = np.take_along_axis(weights, indices, axis=0)
+    assert (largest - own < 1e-8).all()
+    return largest - second < TIE
 
 
 @pytest.mark.parametrize("name", ["nnUNetTrainerDA5", "nnUNetTrainerDA5ord0"])
@@ -142,15 +161,18 @@ def test_labels_are_those_of_batchgeneratorsv2_but_for_exact_ties(
 ) -> None:
     angle = np.pi if len(patch) == 2 else np.pi / 6
     pipeline = TRAINING_TRANSFORMS[name](patch, (-angle, angle), None, None, False)
-    transform = next(each for each in pipeline.transforms if isinstance(each, SpatialTransform))
-    transform.p_rotation = transform.p_scaling = 0.7  # few samples are only cropped
+    (transform,) = [part for part in pipeline.transforms if isinstance(part, SpatialTransform)]
+    # Few samples are only cropped.
+    transform.p_rotation = 0.7
+    transform.p_scaling = 0.7
     image, labels = head(enlarged)
     shapes = {"image": image.shape, "segmentation": labels.shape}
     for seed in range(8):
         params = transform.sample(SeedTree(20261122).generator(0, seed), shapes)
-        if params["affine"] is not None:
-            found = shares_that_differ(transform, params, image, labels)
-            assert all(share <= ALLOWED for share in found.values()), (seed, params, found)
+        if params["affine"] is None:
+            continue
+        for share in shares_that_differ(transform, params, image, labels).values():
+            assert share <= ALLOWED, (seed, params)
 
 
 @pytest.mark.parametrize(("mode", "allowed"), [("nearest", 1e-4), ("bilinear", 3e-4)])
@@ -160,24 +182,27 @@ def test_labels_without_any_structure_differ_at_few_voxels_more(mode: str, allow
     rng = np.random.default_rng(0)
     image = rng.normal(size=(1, 91, 83, 77)).astype(np.float32)
     labels = rng.integers(0, 4, image.shape).astype(np.int16)
-    options: dict[str, Any] = {
-        "mode_image": "nearest",
-        "mode_seg": mode,
-        "border_mode_seg": "constant",
-    }
     transform = SpatialTransform(
-        (56, 52, 48), 0, False, p_rotation=1, rotation=(-0.5, 0.5), padding_value_seg=-1, **options
+        (56, 52, 48),
+        0,
+        False,
+        p_rotation=1,
+        rotation=(-0.5, 0.5),
+        padding_value_seg=-1,
+        mode_image="nearest",
+        mode_seg=mode,
+        border_mode_seg="constant",
     )
+    shapes = {"image": image.shape, "segmentation": labels.shape}
     for seed in range(3):
-        params = transform.sample(
-            SeedTree(5).generator(0, seed), {"image": image.shape, "segmentation": labels.shape}
-        )
-        found = shares_that_differ(transform, params, image, labels)
-        assert found["image"] <= ALLOWED
-        assert found["segmentation"] <= allowed
+        params = transform.sample(SeedTree(5).generator(0, seed), shapes)
+        shares = shares_that_differ(transform, params, image, labels)
+        assert shares["image"] <= ALLOWED
+        assert shares["segmentation"] <= allowed
 
 
-EVEN = [0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12]  # of 0.5, 1.5, ... 11.5
+#: The voxels that are taken at 0.5, 1.5, ... 11.5.
+EVEN = [0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12]
 
 
 @pytest.mark.parametrize("mode", ["nearest", "bilinear"])
@@ -186,20 +211,24 @@ EVEN = [0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12]  # of 0.5, 1.5, ... 11.5
 def test_half_way_between_two_voxels_the_one_of_even_number_is_taken(
     mode: str, axis: int, angle: float
 ) -> None:
-    space, patch = [9, 9, 9], [3, 3, 3]
-    space[axis], patch[axis] = 13, 12
-    steps = np.moveaxis(np.broadcast_to(np.arange(13, dtype=np.int16), (9, 9, 13)), 2, axis)
-    labels = np.ascontiguousarray(steps)[None]
+    space = [9, 9, 9]
+    space[axis] = 13
+    patch = [3, 3, 3]
+    patch[axis] = 12
+    along_axis = [1, 1, 1]
+    along_axis[axis] = 13
+    numbers = np.arange(13, dtype=np.int16).reshape(along_axis)
+    labels = np.broadcast_to(numbers, space).copy()[None]
     transform = SpatialTransform(patch, 0, False, mode_image="nearest", mode_seg=mode)
-    angles = [
-        angle if other == axis else 0.0 for other in range(3)
-    ]  # about an axis, which stays as it is
+    # About the axis, which stays as it is.
+    angles = [0.0, 0.0, 0.0]
+    angles[axis] = angle
     params = {
         "affine": rotation(angles),
         "elastic": None,
-        "center_location_in_pixels": [n / 2 for n in space],
+        "center_location_in_pixels": [length / 2 for length in space],
     }
-    result = transform.apply({"image": labels.astype(np.float32), "segmentation": labels}, params)
-    for key in ("image", "segmentation"):
-        line = np.moveaxis(result[key][0], axis, 2)
-        assert line.min(axis=(0, 1)).tolist() == line.max(axis=(0, 1)).tolist() == EVEN, key
+    sample = {"image": labels.astype(np.float32), "segmentation": labels}
+    for array in transform.apply(sample, params).values():
+        lines = np.moveaxis(array[0], axis, 2)
+        assert (lines == EVEN).all()
