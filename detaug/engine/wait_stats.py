@@ -61,7 +61,7 @@ class RunStats:
         """
         now = time.perf_counter()
         if self.is_fresh:
-            # Also in the middle of an epoch, after `restart`: the shares are those of its rest.
+            # Also in the middle of an epoch that is resumed: the shares are those of its rest.
             self._start_epoch(now)
         elif self._epoch_start is None:
             self._start_epoch(asked_at)
