@@ -19,10 +19,10 @@ class TaskResult(NamedTuple):
     """The result of a task: an error, the end of a stream, or a batch.
 
     Attributes:
-        contents: The batch, in the form in which it is sent.
+        contents: the batch, in the form in which it is sent.
         ended: True: there is no such batch because its stream has ended. False: there is one.
-        error: The exception of the loader or the transform; None: there was none.
-        state: The state of the stream's loader after the batch. It is taken for some batches only.
+        error: the exception of the loader or the transform; None: there was none.
+        state: the state of the stream's loader after the batch. It is taken for some batches only.
     """
 
     contents: Any = None
@@ -40,9 +40,9 @@ class TaskRunner:
     """The part of a process that runs its tasks.
 
     Args:
-        pristine: The pipeline as the user passed it.
-        config: Seeds, process settings and what is recorded of each batch.
-        log: Called with each message that the user should see, and its level.
+        pristine: the pipeline as the user passed it.
+        config: seeds, process settings and what is recorded of each batch.
+        log: called with each message that the user should see, and its level.
     """
 
     def __init__(self, pristine: PipelineSnapshot, config: WorkerConfig, log: Log) -> None:
@@ -66,9 +66,9 @@ class TaskRunner:
         """Make a batch and return the result; an exception of the pipeline is a result as well.
 
         Args:
-            key: The batch.
-            state: A state of its stream's loader shortly before the batch; None: none is needed.
-            send: Packs the batch for transport.
+            key: the batch.
+            state: a state of its stream's loader shortly before the batch; None: none is needed.
+            send: packs the batch for transport.
         """
         self._config.settings.renew()
         self._num_batches += 1

@@ -17,13 +17,13 @@ class Position(NamedTuple):
     """The reader's cursor in the order of this rank's batches.
 
     Attributes:
-        epoch: The epoch that is due.
-        step: The step that is due, of this rank.
-        num_taken: Number of steps of this rank that were handed out or skipped in this epoch since
+        epoch: the epoch that is due.
+        step: the step that is due, of this rank.
+        num_taken: number of steps of this rank that were handed out or skipped in this epoch since
             the number of ranks last changed.
-        num_before_resize: Number of batches that all ranks took in this epoch before the number of
+        num_before_resize: number of batches that all ranks took in this epoch before the number of
             ranks last changed.
-        num_skipped: Number of steps of this rank that were skipped in a row directly before this
+        num_skipped: number of steps of this rank that were skipped in a row directly before this
             one, also in earlier epochs.
     """
 
@@ -39,8 +39,8 @@ class Delivered:
     """A finished batch.
 
     Attributes:
-        batch: The batch.
-        mark_delivered: Called before the user gets the batch; None: there is nothing to call.
+        batch: the batch.
+        mark_delivered: called before the user gets the batch; None: there is nothing to call.
     """
 
     batch: Any
@@ -59,9 +59,9 @@ class Skipped:
     """A failed batch that is left out because of ``on_error=Skip()``.
 
     Attributes:
-        error: Raised if too many batches in a row were left out.
-        text: The error's whole message.
-        batch: The batch's epoch and step, for messages.
+        error: raised if too many batches in a row were left out.
+        text: the error's whole message.
+        batch: the batch's epoch and step, for messages.
     """
 
     error: BaseException | None = None
@@ -83,9 +83,9 @@ class TakeResult(NamedTuple):
     """The result of `Schedule.take`.
 
     Attributes:
-        position: The position of the outcome.
-        outcome: The outcome that was taken; None: it is not known yet, and nothing was taken.
-        skipped: The steps before it that were skipped.
+        position: the position of the outcome.
+        outcome: the outcome that was taken; None: it is not known yet, and nothing was taken.
+        skipped: the steps before it that were skipped.
     """
 
     position: Position
@@ -99,8 +99,8 @@ def skipped_outcome(error: BatchError, max_skips: int | None) -> Skipped:
     The error's message is changed to the one it has if it is raised: that too many were left out.
 
     Args:
-        error: The error of the batch.
-        max_skips: Number of batches in a row that may be left out; None: any number.
+        error: the error of the batch.
+        max_skips: number of batches in a row that may be left out; None: any number.
     """
     # The message is completed now: `Schedule.due`, which finds that one too many was left out, only
     # has the outcome.

@@ -18,8 +18,8 @@ class StreamOwners:
     """The worker of each stream, by index. Streams are first dealt out in turn to all workers.
 
     Args:
-        num_workers: Number of workers once all have started.
-        stride: Every `stride`-th stream is this rank's.
+        num_workers: number of workers once all have started.
+        stride: every `stride`-th stream is this rank's.
     """
 
     def __init__(self, num_workers: int, stride: int) -> None:
@@ -42,10 +42,10 @@ class StreamOwners:
         """Return whether an idle worker should take over a stream of another worker.
 
         Args:
-            worker: Index of the idle worker.
-            stream: The stream.
-            present: Indices of the workers that are running.
-            streams: All streams of this rank.
+            worker: index of the idle worker.
+            stream: the stream.
+            present: indices of the workers that are running.
+            streams: all streams of this rank.
         """
         owner = self.of(stream)
         if owner not in present:

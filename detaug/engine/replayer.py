@@ -43,8 +43,8 @@ class Replayer:
     """A maker of any batch in this process.
 
     Args:
-        pipeline: The source and the transform.
-        config: Seeds, process settings, and what is checked.
+        pipeline: the source and the transform.
+        config: seeds, process settings, and what is checked.
         makes_all: True: it makes all batches of a run in order, so states of loaders are taken, and
             state that transforms carry is looked for. False: it makes single batches.
     """
@@ -62,11 +62,11 @@ class Replayer:
         where it was raised.
 
         Args:
-            key: The batch.
-            state: A state of its stream's loader shortly before the batch; None: none is needed.
+            key: the batch.
+            state: a state of its stream's loader shortly before the batch; None: none is needed.
 
         Raises:
-            StreamEnded: There is no such batch.
+            StreamEnded: there is no such batch.
         """
         with self.producer() as producer:
             return own_copy(producer.make(*key, state=state))

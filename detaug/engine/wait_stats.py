@@ -35,11 +35,11 @@ class RunStats:
     The user's threads write `wait_seconds`, the engine's thread writes everything else.
 
     Attributes:
-        wait_seconds: Seconds that the user's threads have waited for batches, except for the first
+        wait_seconds: seconds that the user's threads have waited for batches, except for the first
             batch of each engine.
-        work_seconds: Seconds that batches took, summed over all processes.
-        restarts: Number of processes that died and were replaced.
-        retirements: Number of processes that exceeded their memory and were replaced.
+        work_seconds: seconds that batches took, summed over all processes.
+        restarts: number of processes that died and were replaced.
+        retirements: number of processes that exceeded their memory and were replaced.
         is_fresh: True: the engine has not returned a batch yet. The start of its processes counts
             neither as waiting nor as time of the epoch.
     """
@@ -57,11 +57,11 @@ class RunStats:
         """Count a batch that was just returned.
 
         Args:
-            asked_at: When it was asked for, by `time.perf_counter`.
+            asked_at: when it was asked for, by `time.perf_counter`.
         """
         now = time.perf_counter()
         if self.is_fresh:
-            # Also in the middle of an epoch, after `restart`: the shares are those of its rest.
+            # Also in the middle of an epoch that is resumed: the shares are those of its rest.
             self._start_epoch(now)
         elif self._epoch_start is None:
             self._start_epoch(asked_at)
@@ -78,8 +78,8 @@ class RunStats:
         """Log how long the loop waited in an epoch, if that was long: first as a warning.
 
         Args:
-            epoch: The epoch.
-            num_processes: Number of batches that can be made at a time; 0: by the calling process.
+            epoch: the epoch.
+            num_processes: number of batches that can be made at a time; 0: by the calling process.
         """
         start = self._epoch_start
         if start is None:

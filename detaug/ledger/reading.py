@@ -51,8 +51,8 @@ def read_header(path: Path) -> Record:
     """Return a ledger's first line.
 
     Raises:
-    FileNotFoundError: there is no such file.
-    NotALedger: it is no ledger, or one of another format.
+        FileNotFoundError: there is no such file.
+        NotALedger: it is no ledger, or one of another format.
     """
     if not path.exists():
         raise FileNotFoundError(errno.ENOENT, "there is no such file", os.fspath(path))

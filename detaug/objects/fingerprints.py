@@ -63,17 +63,18 @@ _NANS: dict[Any, tuple[int, int]] = {
 def fingerprint(batch: Any) -> str:
     """Return 32 hexadecimal digits that are equal if and only if two batches are.
 
-    That is: keys, types, dtypes, shapes and bytes are equal, where all NaNs of a dtype are.
+    Batches are equal if their keys, types, dtypes, shapes and bytes are. All NaNs of a dtype are
+    equal. The order of a dict's keys does not count. ``1``, ``1.0``, ``True`` and ``np.int64(1)``
+    all differ, as do an array and a tensor, and a list and a tuple.
+
+    Of a subclass of arrays or tensors, the class and the bytes count, and its attributes do not. Of
+    a masked array, the mask and the values that are not masked count, and the fill value where it
+    shows. Bytes between the fields of an aligned structure do not count.
 
     Args:
         batch: nested dict / list / tuple / set of numpy arrays, torch tensors (on any device),
             numpy and Python scalars, str, bytes, None, and objects that pickle takes apart, such
-            as a pandas DataFrame. Of subclasses of arrays and tensors the class and the bytes
-            count, not their attributes; of a masked array the values that are not masked, the
-            mask, and the fill value where it shows; bytes between the fields of an aligned
-            structure do not. The order of a dict's keys does not matter; of equal numbers, ``1``,
-            ``1.0``, ``True`` and ``np.int64(1)`` all differ, as do an array and a tensor, a list
-            and a tuple.
+            as a pandas DataFrame.
 
     Raises:
         TypeError: a value has no part that would be the same in another process; the message names

@@ -88,7 +88,7 @@ class Change(NamedTuple):
 def batch_fingerprints(batch: Any) -> dict[str, str]:
     """Return a fingerprint for each key of a mapping, or for the whole of anything else.
 
-    What holds the number of the process that made it is marked (see `differing_keys`).
+    A value that holds the number of the process that made it is marked (see `differing_keys`).
     """
     fingerprints = {}
     for key, value in _items_of(batch):
@@ -102,8 +102,8 @@ def differing_keys(
 ) -> list[str]:
     """Return the keys in which two makings of a batch differ, by their fingerprints.
 
-    What holds, in both makings, the number of the process that made it is about that process, and
-    no result of the pipeline's. In one making alone it is a number as any other.
+    A value that holds, in both makings, the number of the process that made it is about that
+    process, and no result of the pipeline's. In one making alone it is a number like any other.
     """
     keys = []
     for key, value, other_value in differences(one, other, ignore, _without_mark):

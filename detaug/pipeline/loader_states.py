@@ -80,7 +80,7 @@ def text_of(state: Any) -> str:
 
 
 def leads(
-    source: Source, stream: int, num_streams: int, at: tuple[int, int], to: tuple[int, int]
+    source: Source, stream: int, num_streams: int, start: tuple[int, int], target: tuple[int, int]
 ) -> bool:
     """Return whether stepping a copy forward arrives at a batch of its stream.
 
@@ -88,11 +88,11 @@ def leads(
         source: the loader's source.
         stream: the stream.
         num_streams: the number of streams.
-        at: the (epoch, turn) that the copy gives next.
-        to: the (epoch, turn) of the batch.
+        start: the (epoch, turn) that the copy gives next.
+        target: the (epoch, turn) of the batch.
     """
-    epoch, turn = at
-    target_epoch, target_turn = to
+    epoch, turn = start
+    target_epoch, target_turn = target
     if epoch == target_epoch:
         return turn <= target_turn
     if epoch > target_epoch or not source.continues_epochs:
@@ -109,11 +109,11 @@ class LoaderStates:
         self._source = source
         self._num_streams = num_streams
         self._loaded: dict[int, LoaderState] = {}
-        self._taken: dict[int, tuple[LoaderState, ...]] = {}
+        self._of_run: dict[int, tuple[LoaderState, ...]] = {}
 
     def load(self, states: list[LoaderState]) -> None:
         """Replace all states by these; by none if the loader has no state any more."""
-        self._taken = {}
+        self._of_run = {}
         self._loaded = {}
         if self._source.keeps_states:
             self._loaded = {state.stream: state for state in states}
@@ -126,10 +126,10 @@ class LoaderStates:
             due: the reader's next batch.
         """
         # A set: a batch that is remade (its worker died) brings its state again.
-        states = sorted({*self._taken.get(state.stream, ()), state})
+        states = sorted({*self._of_run.get(state.stream, ()), state})
         before = [known for known in states if known.last_step(self._num_streams) < due]
         after = states[len(before) :]
-        self._taken[state.stream] = (*before[-_BEHIND:], *after[:_AHEAD])
+        self._of_run[state.stream] = (*before[-_BEHIND:], *after[:_AHEAD])
 
     def loaded(self, key: BatchKey) -> LoaderState | None:
         """Return the loaded state from which that batch can be reached, if there is one."""
@@ -157,7 +157,7 @@ class LoaderStates:
     def as_text(self, due: BatchKey) -> str:
         """Return the states from before the reader's next batch as JSON; "" for none."""
         entries = {}
-        for stream in sorted({*self._loaded, *self._taken}):
+        for stream in sorted({*self._loaded, *self._of_run}):
             turn = -(-(due.step - stream) // self._num_streams)
             next_key = BatchKey(due.epoch, max(turn, 0) * self._num_streams + stream)
             usable = []
@@ -202,7 +202,7 @@ class LoaderStates:
     def _all_of(self, key: BatchKey) -> list[LoaderState]:
         """Return all states of that batch's stream."""
         stream = key.step % self._num_streams
-        states = [*self._taken.get(stream, ())]
+        states = [*self._of_run.get(stream, ())]
         if stream in self._loaded:
             states.append(self._loaded[stream])
         return states

@@ -110,7 +110,7 @@ class StreamEnds:
     def forget_before(self, epoch: int) -> None:
         """Forget the earlier epochs: their steps are not wanted any more."""
         # Replaced whole: an interrupt leaves the old dict or the new one.
-        self.epochs = {kept: turns for kept, turns in self.epochs.items() if kept >= epoch}
+        self.epochs = {key: turns for key, turns in self.epochs.items() if key >= epoch}
 
     def epochs_end(self, epoch: int) -> int | None:
         """Return the first step after the epoch's end; None while a stream has not ended."""

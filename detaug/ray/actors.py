@@ -37,11 +37,11 @@ class Reply(NamedTuple):
     """An actor's reply to a task.
 
     Attributes:
-        result: The result. Its contents are `Packed`: Ray writes the buffers into its object store
+        result: the result. Its contents are `Packed`: Ray writes the buffers into its object store
             without a copy of its own.
-        candidate: The batch, if it may be made a second time, or None.
-        seconds: How long the task took.
-        logs: Messages that the user should see, with their levels.
+        candidate: the batch, if it may be made a second time, or None.
+        seconds: how long the task took.
+        logs: messages that the user should see, with their levels.
     """
 
     result: TaskResult
@@ -74,9 +74,9 @@ class BatchMaker:
     """An actor, with a pristine copy of the pipeline. A single thread runs its methods.
 
     Args:
-        shipped: The pipeline, whose arrays are in the object store, where other actors read them as
+        shipped: the pipeline, whose arrays are in the object store, where other actors read them as
             well; and the configuration.
-        worker_index: The actor's index, from 0.
+        worker_index: the actor's index, from 0.
     """
 
     def __init__(self, shipped: tuple[Frozen, WorkerConfig], worker_index: int) -> None:
@@ -107,9 +107,9 @@ class BatchMaker:
         """Make a batch.
 
         Args:
-            epoch: The batch's epoch.
-            step: The batch's step.
-            state: A state of its stream's loader shortly before it; None: none is needed.
+            epoch: the batch's epoch.
+            step: the batch's step.
+            state: a state of its stream's loader shortly before it; None: none is needed.
         """
         start = time.perf_counter()
         self._batch_owner = None

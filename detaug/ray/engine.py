@@ -62,14 +62,14 @@ class Actor:
     """An actor as the driver knows it.
 
     Attributes:
-        actor_id: Id of the actor, never used twice in an engine.
-        index: Index of the actor. An actor that replaces it has the same index, and thereby its
+        actor_id: id of the actor, never used twice in an engine.
+        index: index of the actor. An actor that replaces it has the same index, and thereby its
             streams.
         handle: Ray's handle.
-        started_at: When it was started, by the monotonic clock in seconds.
-        report: The report of its process; None: it is starting.
-        tasks: Its tasks without a result, in the order in which it makes them.
-        stream_positions: Stream → the (epoch, turn) that its copy of the stream gives next.
+        started_at: when it was started, by the monotonic clock in seconds.
+        report: the report of its process; None: it is starting.
+        tasks: its tasks without a result, in the order in which it makes them.
+        stream_positions: stream → the (epoch, turn) that its copy of the stream gives next.
     """
 
     actor_id: int
@@ -96,12 +96,12 @@ class RayEngine(PrefetchingEngine):
     """The engine with actors of a Ray cluster, to which this process is connected.
 
     Args:
-        context: The batches to make, and the pipeline that makes them.
-        num_actors: Number of actors, including those of this node.
+        context: the batches to make, and the pipeline that makes them.
+        num_actors: number of actors, including those of this node.
         num_cpus: CPUs that each actor reserves.
-        max_restarts: Number of actors in a row that one batch may end before `WorkerDied` is
+        max_restarts: number of actors in a row that one batch may end before `WorkerDied` is
             raised.
-        actor_options: Returns Ray's options of an actor; its argument is the id of the only node on
+        actor_options: returns Ray's options of an actor; its argument is the id of the only node on
             which the actor may run, or None for any node.
     """
 
@@ -219,11 +219,11 @@ class RayEngine(PrefetchingEngine):
         """Call a method of an actor; the engine's thread handles what comes of it.
 
         Args:
-            actor: The actor.
-            method: The method's name.
-            arguments: The method's arguments.
-            on_return: Called with the returned value.
-            on_loss: Called with the reason if there will be no value.
+            actor: the actor.
+            method: the method's name.
+            arguments: the method's arguments.
+            on_return: called with the returned value.
+            on_loss: called with the reason if there will be no value.
         """
 
         def on_done(get_value: Callable[[], Any]) -> None:

@@ -31,20 +31,20 @@ class RayExecutor:
     again. Files that the loader reads must exist on every node, under the same path.
 
     Args:
-        num_actors: Number of actors in addition to those of this node.
-        address: The cluster's address, as for ``ray.init``: ``"auto"``, ``"host:6379"``, or
+        num_actors: number of actors in addition to those of this node.
+        address: the cluster's address, as for ``ray.init``: ``"auto"``, ``"host:6379"``, or
             ``"local"`` for a new cluster on this machine. None: the cluster to which this program
             is connected, else the one that ``RAY_ADDRESS`` names or that runs on this machine, else
             a new one on this machine.
         num_cpus: CPUs that each actor reserves. One thread makes its batches.
         runtime_env: Ray's runtime environment of the actors: packages, ``working_dir`` with the
             user's modules, variables.
-        max_restarts: Raise `WorkerDied` after one batch has ended this many actors in a row.
+        max_restarts: raise `WorkerDied` after one batch has ended this many actors in a row.
 
     Raises:
         ImportError: Ray is not installed (when the first batch is asked for).
-        ConnectionError: There is no cluster at that address.
-        TypeError, ValueError: An argument is no number, or out of its range.
+        ConnectionError: there is no cluster at that address.
+        TypeError, ValueError: an argument is no number, or out of its range.
     """
 
     num_actors: int
@@ -69,11 +69,11 @@ class RayExecutor:
         """Return the executor of a URL such as ``ray://ADDRESS?num_actors=16&num_cpus=1``.
 
         Args:
-            url: Its address is ``auto`` or ``host:port`` of the cluster's head. Without an address
+            url: its address is ``auto`` or ``host:port`` of the cluster's head. Without an address
                 it is None.
 
         Raises:
-            ValueError: The text is anything else, or has no number of actors.
+            ValueError: the text is anything else, or has no number of actors.
         """
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query))
@@ -117,7 +117,7 @@ class RayExecutor:
         """Return Ray's options of an actor.
 
         Args:
-            node_id: The only node on which the actor may run; None: it may run on any node.
+            node_id: the only node on which the actor may run; None: it may run on any node.
         """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -142,7 +142,7 @@ def connect(address: str | None) -> None:
 
     Raises:
         ImportError: Ray is not installed.
-        ConnectionError: There is no cluster at that address.
+        ConnectionError: there is no cluster at that address.
     """
     try:
         import ray

@@ -25,10 +25,10 @@ class NodeReport:
 
     Attributes:
         node_id: Ray's id of the node.
-        name: The node's host name and address, for messages.
-        pid: The process id.
+        name: the node's host name and address, for messages.
+        pid: the process id.
         detaug: (version, seed scheme, numerics version).
-        facts: The versions of libraries; and the processor, which is the architecture and the
+        facts: the versions of libraries; and the processor, which is the architecture and the
             vector instructions by which NumPy chooses its code.
     """
 

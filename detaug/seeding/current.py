@@ -125,9 +125,8 @@ def current() -> Current:
     if _making.batch is None:
         raise RuntimeError(
             "detaug.current() is known only while a DeterministicAugmenter makes a batch (inside "
-            "its loader or "
-            "transform, in the thread that called it). Elsewhere, take a Generator from "
-            "detaug.SeedTree(seed).generator(epoch, step)."
+            "its loader or transform, in the thread that called it). Elsewhere, take a Generator "
+            "from detaug.SeedTree(seed).generator(epoch, step)."
         )
     return _making.batch
 

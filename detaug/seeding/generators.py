@@ -164,9 +164,8 @@ def _empty_torch_state() -> np.ndarray[Any, np.dtype[np.uint8]]:
     ):
         raise RuntimeError(
             f"torch {torch.__version__} keeps the state of its CPU generator ({state.nbytes} "
-            "bytes) in another way than "
-            f"this version of detaug knows ({_TORCH_STATE_BYTES} bytes); use a later detaug or an "
-            "earlier torch"
+            f"bytes) in another way than this version of detaug knows ({_TORCH_STATE_BYTES} "
+            "bytes); use a later detaug or an earlier torch"
         )
     return state
 

@@ -66,8 +66,7 @@ def known_rank(rank: int | None = None) -> int | None:
     if rank is not None and rank != group_rank:
         raise ValueError(
             f"rank={rank} was given, but torch.distributed says that this process is rank "
-            f"{group_rank} of {group_size}: "
-            "pass that rank, or leave rank out"
+            f"{group_rank} of {group_size}: pass that rank, or leave rank out"
         )
     return group_rank
 
@@ -110,8 +109,7 @@ def known_rank_and_world_size() -> tuple[int, int]:
             settings.append(f"{name}={os.environ[name]}")
     raise RankUnknown(
         f"{', '.join(settings)} in the environment does not say which of how many ranks this "
-        f"process is: do this {WHERE_RANKS_ARE_KNOWN}, "
-        "or pass the numbers"
+        f"process is: do this {WHERE_RANKS_ARE_KNOWN}, or pass the numbers"
     )
 
 
@@ -137,14 +135,11 @@ def check_all_are_known(world_size: int) -> None:
         return
     this = f"rank {rank}" if rank is not None else f"local rank {local_rank}"
     raise ValueError(
-        f"{count} processes train together (this is {this}), "
-        f"and {world_size} is "
-        "known of here, so that each would be given the same batches. Pass "
-        "rank=torch.distributed.get_rank() and "
-        f"world_size=torch.distributed.get_world_size(), {WHERE_RANKS_ARE_KNOWN}, or read a "
-        "torch Dataset with "
-        "detaug.DataLoader(..., shard=True); rank=0, world_size=1 gives every process all "
-        "batches"
+        f"{count} processes train together (this is {this}), and {world_size} is known of here, so "
+        "that each would be given the same batches. Pass rank=torch.distributed.get_rank() and "
+        f"world_size=torch.distributed.get_world_size(), {WHERE_RANKS_ARE_KNOWN}, or read a torch "
+        "Dataset with detaug.DataLoader(..., shard=True); rank=0, world_size=1 gives every process "
+        "all batches"
     )
 
 
@@ -164,8 +159,7 @@ def _from_environment(variable: str) -> int | None:
     except ValueError:
         raise ValueError(
             f"{variable}={text!r} in the environment must be a non-negative integer, as launchers "
-            "set it: correct it, "
-            f"or unset {variable}"
+            f"set it: correct it, or unset {variable}"
         ) from None
 
 
@@ -207,9 +201,8 @@ def common_seed(rank: int | None, verbose: bool = True) -> Seed:
     if group is None and not is_set and (rank or processes > 1):
         raise RankUnknown(
             f"this is one of {processes if processes > 1 else 'several'} processes (rank {rank}), "
-            f"no seed was given, and without "
-            f"a process group each would draw another: pass seed=, set {SEED_VARIABLE}, or call "
-            "torch.distributed.init_process_group first"
+            "no seed was given, and without a process group each would draw another: pass seed=, "
+            f"set {SEED_VARIABLE}, or call torch.distributed.init_process_group first"
         )
     resolved: tuple[Seed | None, str] = (None, "")
     if group is None or group[0] == 0:

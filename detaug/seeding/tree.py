@@ -223,8 +223,7 @@ def resolve_seed(seed: int | Sequence[int] | None) -> Seed:
         except ValueError:
             raise ValueError(
                 f"{SEED_VARIABLE}={text!r} in the environment is not a seed: it must be a "
-                "non-negative integer, "
-                "or several with commas between them"
+                "non-negative integer, or several with commas between them"
             ) from None
     drawn = secrets.randbits(63)
     logger.warning(

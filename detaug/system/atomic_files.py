@@ -35,8 +35,8 @@ _OPEN_FLAGS = (
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file to write, so that a reader finds the old file or the new one.
 
-    It is under another name until the end of the block. A file that is replaced leaves its mode; a
-    link stays, and what it leads to is replaced.
+    It is under another name until the end of the block. A file that is replaced passes its mode on.
+    If the path is a link, the link stays and its target is replaced.
 
     Raises:
         OSError: it cannot be written, or is there and no regular file; what was there before is

@@ -33,8 +33,8 @@ def refuse_while_importing() -> None:
         if is_module and getattr(spec, "_initializing", False):
             raise RuntimeError(
                 f"the module {frame.f_globals.get('__name__')!r} makes batches while it is "
-                "imported, and its loader or transform "
-                f"cannot be found by others before that has ended. {_INSTEAD}"
+                "imported, and its loader or transform cannot be found by others before that has "
+                f"ended. {_INSTEAD}"
             )
         frame = frame.f_back
 
@@ -60,8 +60,7 @@ def no_imports_elsewhere() -> Iterator[None]:
             if time.monotonic() > deadline:
                 raise RuntimeError(
                     "workers cannot start: another thread has been importing the module "
-                    f"{names[0]!r} for {_PATIENCE:.0f} s. "
-                    f"{_INSTEAD}"
+                    f"{names[0]!r} for {_PATIENCE:.0f} s. {_INSTEAD}"
                 )
             # Imports that have begun need the lock to go on.
             _imp.release_lock()

@@ -116,13 +116,13 @@ def _first_moment(number: signal.Signals) -> float:
     """
     if number.name not in _TIMERS:
         return -math.inf
-    left, _ = signal.getitimer(getattr(signal, _TIMERS[number.name]))
-    if left == 0:
+    seconds_left, _ = signal.getitimer(getattr(signal, _TIMERS[number.name]))
+    if seconds_left == 0:
         return math.inf
     if number.name != "SIGALRM":
         # The others count the time for which the process runs, which no clock here shows.
         return -math.inf
-    return time.monotonic() + left - _SLACK
+    return time.monotonic() + seconds_left - _SLACK
 
 
 def _code_of(handler: Any) -> CodeType | None:

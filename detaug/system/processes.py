@@ -58,9 +58,9 @@ def leave_signals_to_the_parent() -> None:
 
 @contextmanager
 def signals_held_back() -> Iterator[None]:
-    """Block the parent's signals: a process that is started inside the block meets none at first.
+    """Block the parent's signals: a process that is started inside the block gets none at first.
 
-    It meets them when it calls `leave_signals_to_the_parent`.
+    It gets them once it has called `leave_signals_to_the_parent`.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _LEFT_TO_THE_PARENT)
     try:

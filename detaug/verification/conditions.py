@@ -59,7 +59,7 @@ class Conditions(NamedTuple):
 
 
 class ControlledEnvironment:
-    """Replaces functions by those that answer the pipeline's code as the conditions say.
+    """Replacements of functions, which answer the pipeline's code as the conditions say.
 
     Attributes:
         sites: the lines that asked, by factor, each with the name of the first function it called.

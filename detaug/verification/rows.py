@@ -106,7 +106,7 @@ def collected_notices() -> Iterator[list[str]]:
 
 
 class _Collector(logging.Handler):
-    """Appends messages from WARNING on to a list."""
+    """A log handler that appends messages from WARNING on to a list."""
 
     def __init__(self, messages: list[str]) -> None:
         super().__init__(logging.WARNING)

@@ -112,7 +112,7 @@ def _watched(producer: Producer, key: BatchKey, outputs: list[Output]) -> str:
 
 
 class Interpreters:
-    """Runs trials, each once, in interpreters that start when they are needed.
+    """Interpreters that run trials, each once, and start when they are needed.
 
     Attributes:
         outcome: returns the outcome of a trial; see `_outcome`.
@@ -182,7 +182,7 @@ class Interpreters:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Keeps the name of code's file, which cloudpickle drops from what it sends by value."""
+    """A pickler that keeps the name of code's file, which cloudpickle drops."""
 
     def reducer_override(self, obj: Any) -> Any:
         """Reduce code with its file's name, anything else as cloudpickle does."""

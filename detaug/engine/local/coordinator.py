@@ -43,17 +43,17 @@ class LocalProcesses:
         start_method: "fork", "spawn" or "forkserver". None: the method that the program has passed
             to `multiprocessing.set_start_method` before, else "fork" on Linux and "spawn" on other
             systems.
-        max_restarts: Raise `WorkerDied` after one batch has ended this many workers in a row.
-        stall_timeout: Kill a worker that has been making the same batch for this many seconds;
+        max_restarts: raise `WorkerDied` after one batch has ended this many workers in a row.
+        stall_timeout: kill a worker that has been making the same batch for this many seconds;
             another worker makes the batch. A worker that has been starting for as long, and for at
             least a minute, is killed as well; the third one in a row is an error. None: never, but
             the log mentions it.
-        max_worker_memory: Replace a worker whose private memory (bytes, without shared batches and
+        max_worker_memory: replace a worker whose private memory (bytes, without shared batches and
             files) exceeds this after a batch. Up to 256 MiB of it is freed memory that is kept for
             the next batch. None: no limit.
 
     Raises:
-        TypeError, ValueError: An argument is invalid; the message says what is allowed.
+        TypeError, ValueError: an argument is invalid; the message says what is allowed.
     """
 
     start_method: str | None = None
@@ -96,8 +96,8 @@ class Coordinator(PrefetchingEngine):
     """The engine with worker processes of this machine.
 
     Args:
-        context: The batches to make.
-        settings: The user's executor.
+        context: the batches to make.
+        settings: the user's executor.
     """
 
     def __init__(self, context: EngineContext, settings: LocalProcesses) -> None:
@@ -144,8 +144,8 @@ class Coordinator(PrefetchingEngine):
         """Requeue the tasks of a worker that retired, or that could not be started.
 
         Args:
-            worker: The worker.
-            private: Bytes of private memory because of which it retired; 0: it did not retire.
+            worker: the worker.
+            private: bytes of private memory because of which it retired; 0: it did not retire.
         """
         limit = self._settings.max_worker_memory
         if private and limit is not None:
@@ -162,9 +162,9 @@ class Coordinator(PrefetchingEngine):
         """Requeue the tasks of a worker that ended; the first task may be the cause.
 
         Args:
-            worker: The worker.
-            exitcode: Negative for a signal.
-            peak: The most memory that it had, in bytes; 0: unknown.
+            worker: the worker.
+            exitcode: negative for a signal.
+            peak: the most memory that it had, in bytes; 0: unknown.
         """
         self._context.run_stats.restarts += 1
         tasks = list(worker.tasks)
@@ -188,9 +188,9 @@ class Coordinator(PrefetchingEngine):
         """Take in the result of a worker's first task.
 
         Args:
-            worker: The worker.
-            result: The result.
-            descriptor: Of the new slot that has the batch; None: the slot is known.
+            worker: the worker.
+            result: the result.
+            descriptor: of the new slot that has the batch; None: the slot is known.
         """
         # Before `finish_task`, which restarts the clock.
         seconds = time.monotonic() - worker.task_started_at

@@ -36,20 +36,20 @@ class Worker:
     Times are those of the monotonic clock, in seconds; 0: never.
 
     Attributes:
-        worker_id: Id of the worker, never used twice in an engine.
-        index: Index of the worker, 0 ... num_processes - 1. A worker that replaces it has the same
+        worker_id: id of the worker, never used twice in an engine.
+        index: index of the worker, 0 ... num_processes - 1. A worker that replaces it has the same
             index, and thereby its streams.
-        channel: The parent's end of the channel to it.
-        slots: Its slots.
-        pid: Its process id; 0: not known yet.
+        channel: the parent's end of the channel to it.
+        slots: its slots.
+        pid: its process id; 0: not known yet.
         ready: True: it has set itself up. False: it is starting.
-        tasks: Its tasks without a result, in the order in which it makes them.
-        task_started_at: When the first of its tasks was begun, or it was started itself.
-        warned_after: Seconds of its task after which the last warning was logged.
-        disconnected_at: When its channel was found closed, or it was killed.
-        killed_at: When the helper was told to kill it.
-        kill_reason: Why it was killed; empty: it was not, as far as is known.
-        stream_positions: Stream → the (epoch, turn) that its copy of the stream gives next.
+        tasks: its tasks without a result, in the order in which it makes them.
+        task_started_at: when the first of its tasks was begun, or it was started itself.
+        warned_after: seconds of its task after which the last warning was logged.
+        disconnected_at: when its channel was found closed, or it was killed.
+        killed_at: when the helper was told to kill it.
+        kill_reason: why it was killed; empty: it was not, as far as is known.
+        stream_positions: stream → the (epoch, turn) that its copy of the stream gives next.
     """
 
     worker_id: int
@@ -82,11 +82,11 @@ class Worker:
         """Send a task to the worker.
 
         Args:
-            key: The batch to make.
-            state: A state of its stream's loader shortly before it; None: none is needed.
+            key: the batch to make.
+            state: a state of its stream's loader shortly before it; None: none is needed.
 
         Raises:
-            ChannelClosed: The worker is gone; the batch is among its tasks nevertheless.
+            ChannelClosed: the worker is gone; the batch is among its tasks nevertheless.
         """
         if not self.tasks:
             self._restart_clock()
@@ -123,7 +123,7 @@ class Helper:
         """Request a new worker, and return the parent's end of its channel.
 
         Raises:
-            ChannelClosed: The helper is gone.
+            ChannelClosed: the helper is gone.
         """
         parent_end, worker_end = Channel.pair()
         try:

@@ -63,9 +63,9 @@ class _Helper:
     """The loop of the helper process.
 
     Args:
-        control: The channel to the parent.
-        parent: The parent's pid.
-        launch: Starts a worker.
+        control: the channel to the parent.
+        parent: the parent's pid.
+        launch: starts a worker.
     """
 
     def __init__(self, control: Channel, parent: int, launch: Launcher) -> None:
@@ -137,8 +137,8 @@ class _Helper:
         """Start a worker, and tell the parent if that fails.
 
         Args:
-            worker_id: The worker's id.
-            descriptor: The worker's end of its channel, closed here; None: this process had no
+            worker_id: the worker's id.
+            descriptor: the worker's end of its channel, closed here; None: this process had no
                 number left for it.
         """
         try:
@@ -219,7 +219,7 @@ def executing_launcher(payload: int) -> Launcher:
     """Return a launcher that executes a new interpreter.
 
     Args:
-        payload: Descriptor from which the interpreter reads the pipeline and its configuration.
+        payload: descriptor from which the interpreter reads the pipeline and its configuration.
     """
     # This process has the options of the parent, and does not change them.
     options = InterpreterOptions.here()
@@ -239,10 +239,10 @@ def main(control_descriptor: int, payload: int, parent: int, method: str) -> Non
     """Run the helper in a fresh interpreter, for the start methods "forkserver" and "spawn".
 
     Args:
-        control_descriptor: Of the channel to the parent.
-        payload: Descriptor from which workers read the pipeline and their configuration.
-        parent: The parent's pid.
-        method: The start method.
+        control_descriptor: of the channel to the parent.
+        payload: descriptor from which workers read the pipeline and their configuration.
+        parent: the parent's pid.
+        method: the start method.
     """
     leave_signals_to_the_parent()
     control = Channel.from_descriptor(control_descriptor)
@@ -265,9 +265,9 @@ def main_forked(control: Channel, parent: int, work: Callable[[Channel], None]) 
     """Run the helper in a fork of the parent, for the start method "fork".
 
     Args:
-        control: The channel to the parent.
-        parent: The parent's pid.
-        work: Runs a worker; its argument is the worker's channel.
+        control: the channel to the parent.
+        parent: the parent's pid.
+        work: runs a worker; its argument is the worker's channel.
     """
     # In this order: handlers before signals are unblocked, the import lock before an import, new
     # streams before anything is printed.

@@ -53,9 +53,9 @@ class Exited(NamedTuple):
     """A worker has ended.
 
     Attributes:
-        worker_id: The worker.
-        exitcode: Negative for a signal.
-        peak: The most memory that it had, in bytes.
+        worker_id: the worker.
+        exitcode: negative for a signal.
+        peak: the most memory that it had, in bytes.
     """
 
     worker_id: int
@@ -77,12 +77,12 @@ class Make(NamedTuple):
     """A request to make a batch.
 
     Attributes:
-        epoch: The batch's epoch.
-        step: The batch's step.
-        released: Ids of slots that may be filled again.
-        dropped: Ids of slots that are not needed any more.
-        state: A state of its stream's loader shortly before the batch; None: none is needed.
-        worker_index: The worker's index, 0 ... num_processes - 1; -1: it is the checker.
+        epoch: the batch's epoch.
+        step: the batch's step.
+        released: ids of slots that may be filled again.
+        dropped: ids of slots that are not needed any more.
+        state: a state of its stream's loader shortly before the batch; None: none is needed.
+        worker_index: the worker's index, 0 ... num_processes - 1; -1: it is the checker.
     """
 
     epoch: int
@@ -119,7 +119,7 @@ class Retiring(NamedTuple):
     """The worker exceeds its limit of memory, and makes no more batches.
 
     Attributes:
-        private: Its private memory, in bytes.
+        private: its private memory, in bytes.
     """
 
     private: int

@@ -53,26 +53,26 @@ class WorkerEvents(Protocol):
         """Take in the result of a worker's first task.
 
         Args:
-            worker: The worker.
-            result: The result.
-            descriptor: Of the new slot that has the batch; None: the slot is known.
+            worker: the worker.
+            result: the result.
+            descriptor: of the new slot that has the batch; None: the slot is known.
         """
 
     def on_retired(self, worker: Worker, private: int) -> None:
         """Requeue the tasks of a worker that retired, or that could not be started.
 
         Args:
-            worker: The worker.
-            private: Bytes of private memory because of which it retired; 0: it did not retire.
+            worker: the worker.
+            private: bytes of private memory because of which it retired; 0: it did not retire.
         """
 
     def on_crashed(self, worker: Worker, exitcode: int, peak: int) -> None:
         """Requeue the tasks of a worker that ended; the first task may be the cause.
 
         Args:
-            worker: The worker.
-            exitcode: Negative for a signal, as in `subprocess`.
-            peak: The most memory that it had, in bytes; 0: unknown.
+            worker: the worker.
+            exitcode: negative for a signal, as in `subprocess`.
+            peak: the most memory that it had, in bytes; 0: unknown.
         """
 
     def fail(self, error: Exception) -> None:
@@ -93,15 +93,15 @@ class Pool:
     """The processes of an engine.
 
     Attributes:
-        workers: The workers by id, without the checker.
-        helper: The process from which they are started; None before `start`.
+        workers: the workers by id, without the checker.
+        helper: the process from which they are started; None before `start`.
 
     Args:
-        context: The batches to make, and the pipeline that makes them.
+        context: the batches to make, and the pipeline that makes them.
         start_method: "fork", "forkserver" or "spawn".
-        stall_timeout: Seconds after which a worker without a result is killed; None: never.
-        events: Receives the events of workers.
-        recheck: Receives the candidates and responses of the run-time check.
+        stall_timeout: seconds after which a worker without a result is killed; None: never.
+        events: receives the events of workers.
+        recheck: receives the candidates and responses of the run-time check.
     """
 
     def __init__(

@@ -49,9 +49,9 @@ class SlotContents(NamedTuple):
     """A worker's message about a batch that it has written.
 
     Attributes:
-        slot: Id of the slot, unique in its worker.
+        slot: id of the slot, unique in its worker.
         parts: (offset, size) in bytes, of the pickle and of each buffer.
-        replaced: Ids of slots that the worker has dropped meanwhile.
+        replaced: ids of slots that the worker has dropped meanwhile.
     """
 
     slot: int
@@ -126,8 +126,8 @@ class WorkerSlots:
         """Write a batch into a slot; arrays that were created in the slot stay where they are.
 
         Args:
-            packed: The batch's pickle and buffers; the buffers are released here.
-            owner: A one-element list with the batch itself, emptied here. Nothing else may hold the
+            packed: the batch's pickle and buffers; the buffers are released here.
+            owner: a one-element list with the batch itself, emptied here. Nothing else may hold the
                 batch: memory that is still viewed afterwards is treated as the loader's.
 
         Returns:
@@ -290,7 +290,7 @@ class ParentSlots:
     that get ahead of others keep the slots that they need.
 
     Args:
-        keep: Number of slots that the worker may keep, free or being filled. A slot that returns
+        keep: number of slots that the worker may keep, free or being filled. A slot that returns
             when it has more is dropped.
     """
 
@@ -310,11 +310,11 @@ class ParentSlots:
         """Return the batch in a slot; its arrays view the slot's memory and keep it.
 
         Args:
-            contents: The worker's message.
-            descriptor: Of the slot, if it is new; closed here.
+            contents: the worker's message.
+            descriptor: of the slot, if it is new; closed here.
 
         Raises:
-            LimitReached: The slot cannot be mapped; the worker will drop it.
+            LimitReached: the slot cannot be mapped; the worker will drop it.
         """
         mapping = self._mapped(contents, descriptor)
         block = mapping.bytes()

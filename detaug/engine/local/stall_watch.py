@@ -47,9 +47,9 @@ class StallWatch:
     Args:
         limit: Seconds. A worker that has been making the same batch for longer, or has been
             starting for longer (but see `SHORTEST_START`), is killed. None: no worker is.
-        locator: Locates batches in messages.
-        kill: Kills a worker, which may take a while to end.
-        abandon: Abandons a worker that cannot be killed.
+        locator: locates batches in messages.
+        kill: kills a worker, which may take a while to end.
+        abandon: abandons a worker that cannot be killed.
     """
 
     def __init__(

@@ -40,9 +40,9 @@ def main(channel: int, payload: int, helper: int) -> None:
     """Run a worker in a fresh interpreter, for the start method "spawn".
 
     Args:
-        channel: Descriptor of the worker's end of its channel.
-        payload: Descriptor from which the pipeline and the configuration are read.
-        helper: The helper's pid.
+        channel: descriptor of the worker's end of its channel.
+        payload: descriptor from which the pipeline and the configuration are read.
+        helper: the helper's pid.
     """
 
     def run() -> None:
@@ -64,8 +64,8 @@ def run_worker(channel: Channel, load: Callable[[], tuple[PipelineSnapshot, Work
     """Run a worker until the parent closes the channel, or the worker's memory exceeds its limit.
 
     Args:
-        channel: The worker's end of its channel.
-        load: Returns the pipeline and the configuration; an exception is sent to the parent.
+        channel: the worker's end of its channel.
+        load: returns the pipeline and the configuration; an exception is sent to the parent.
     """
     try:
         pristine, config = load()
@@ -98,7 +98,7 @@ class _Worker:
         """Run tasks until the worker's memory exceeds its limit.
 
         Raises:
-            ChannelClosed: The parent is gone.
+            ChannelClosed: the parent is gone.
         """
         allocate_with(self._slots.allocate)
         self._channel.send(messages.Ready(os.getpid()))

@@ -43,9 +43,9 @@ class HashOrder:
     """The interpreters with other hash seeds, one at a time.
 
     Args:
-        pipeline: The source and the transform.
-        config: The configuration of the processes that make batches.
-        policy: Chooses the batch, and takes in the result.
+        pipeline: the source and the transform.
+        config: the configuration of the processes that make batches.
+        policy: chooses the batch, and takes in the result.
     """
 
     def __init__(self, pipeline: Pipeline, config: WorkerConfig, policy: RecheckPolicy) -> None:
@@ -164,8 +164,8 @@ def main(channel: int, payload: int) -> None:
     """Run the other interpreter: remake the batch, and send the report on it.
 
     Args:
-        channel: Descriptor of the channel to the parent.
-        payload: Descriptor from which the pipeline and the request are read.
+        channel: descriptor of the channel to the parent.
+        payload: descriptor from which the pipeline and the request are read.
     """
 
     def run() -> None:

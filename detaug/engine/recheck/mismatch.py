@@ -29,14 +29,14 @@ class Mismatch(NamedTuple):
     """Two makings of a batch that differ, and what is known of the cause.
 
     Attributes:
-        candidate: The batch.
-        keys: The keys that differ.
+        candidate: the batch.
+        keys: the keys that differ.
         in_loader: True: the loader's part differs already. False: only the transforms' part does.
         is_early: True: it is among its worker's first batches. False: it is a later one.
         cause: "hashes": the makings had different hash seeds; empty: the cause is not known.
-        live: The trace in the worker that made the batch; None: it has not arrived.
-        fresh: The trace from a pristine copy; None: it has not arrived.
-        raised: The exception that the second making raised; None: it returned a batch.
+        live: the trace in the worker that made the batch; None: it has not arrived.
+        fresh: the trace from a pristine copy; None: it has not arrived.
+        raised: the exception that the second making raised; None: it returned a batch.
     """
 
     candidate: RecheckCandidate
@@ -151,7 +151,7 @@ class Repeats:
     """A search for batches that are alike in something that should be random.
 
     Args:
-        ignore: Keys of batches that are not looked at.
+        ignore: keys of batches that are not looked at.
     """
 
     def __init__(self, ignore: tuple[str, ...]) -> None:

@@ -45,11 +45,11 @@ class RecheckPolicy:
     """The choice of batches to be remade, and the account of what checks have cost and shown.
 
     Args:
-        check: The user's check. If it wants every batch, checks are made whatever they cost.
-        num_streams: Number of streams.
+        check: the user's check. If it wants every batch, checks are made whatever they cost.
+        num_streams: number of streams.
         stateless: True: a batch can be made by itself. False: the batches before it in its stream
             have to be made as well.
-        states: The loader's states. A batch is made again from the state its stream resumed from.
+        states: the loader's states. A batch is made again from the state its stream resumed from.
     """
 
     def __init__(

@@ -43,8 +43,8 @@ class RecheckTransport(Protocol):
         """Send a request to a process.
 
         Args:
-            request: The request.
-            worker_id: The worker that made the batch.
+            request: the request.
+            worker_id: the worker that made the batch.
             to_checker: True: send it to another process, which has a pristine copy. False: to the
                 worker.
 
@@ -58,9 +58,9 @@ class Recheck:
     """The check that is running, and those that wait.
 
     Args:
-        policy: Chooses the checks, and keeps the account of their costs.
-        engine: Sends requests to processes, and reports mismatches.
-        hash_order: The checks under other hash seeds, in addition; None: there are none.
+        policy: chooses the checks, and keeps the account of their costs.
+        engine: sends requests to processes, and reports mismatches.
+        hash_order: the checks under other hash seeds, in addition; None: there are none.
     """
 
     def __init__(
@@ -122,9 +122,9 @@ class Recheck:
         """Take in a response.
 
         Args:
-            response: The response.
-            seconds: How long it took.
-            worker_id: The worker that sent it; None: a process that is no worker.
+            response: the response.
+            seconds: how long it took.
+            worker_id: the worker that sent it; None: a process that is no worker.
         """
         if isinstance(response, RecheckResponse):
             self._compare(response, seconds)

@@ -21,8 +21,8 @@ def is_checked(nth_batch: int, every: int) -> bool:
     There is one for the first, second, fourth, eighth ... batch, and then for every `every`-th.
 
     Args:
-        nth_batch: Which of its worker's batches it is, from 1.
-        every: The user's ``Check.every``; 0: there are no reports.
+        nth_batch: which of its worker's batches it is, from 1.
+        every: the user's ``Check.every``; 0: there are no reports.
     """
     if not every:
         return False
@@ -36,11 +36,11 @@ class RecheckCandidate(NamedTuple):
     """A batch that may be made a second time.
 
     Attributes:
-        key: The batch.
-        report: The report on its first making.
-        nth_batch: Which of its worker's batches it is, from 1.
-        worker: The id of its worker in the engine; 0: the calling process.
-        after: A batch that the second process makes before it; None: it makes none.
+        key: the batch.
+        report: the report on its first making.
+        nth_batch: which of its worker's batches it is, from 1.
+        worker: the id of its worker in the engine; 0: the calling process.
+        after: a batch that the second process makes before it; None: it makes none.
     """
 
     key: BatchKey
@@ -59,7 +59,7 @@ class RecheckRequest(NamedTuple):
     """A request to make batches in this order, from a pristine copy, and to report on the last.
 
     Attributes:
-        batches: Batches, each with the loader's state from which its stream resumed in this run;
+        batches: batches, each with the loader's state from which its stream resumed in this run;
             None: the stream began at its start.
     """
 
@@ -70,7 +70,7 @@ class TraceRequest(NamedTuple):
     """A request for the output of each step of the pipeline that leads to a batch.
 
     Attributes:
-        key: The batch.
+        key: the batch.
         fresh: True: it is made from a pristine copy. False: by the copy that makes this process's
             batches.
     """
@@ -99,11 +99,11 @@ def make_to_check(
     """Make a batch, with a report on it if it may be made a second time.
 
     Args:
-        producer: Makes the batch.
-        key: The batch.
-        state: A state of its stream's loader shortly before it; None: none is needed.
-        nth_batch: Which of this process's batches it is, from 1.
-        config: Says which batches are reported on, and whether there is a ledger.
+        producer: makes the batch.
+        key: the batch.
+        state: a state of its stream's loader shortly before it; None: none is needed.
+        nth_batch: which of this process's batches it is, from 1.
+        config: says which batches are reported on, and whether there is a ledger.
 
     Returns:
         The batch, as a pair with its `detaug.ledger.lines.BatchRecord` if there is a ledger; and
@@ -131,8 +131,8 @@ def handle_request(
     """Return the response to a request; an exception of the pipeline is a response as well.
 
     Args:
-        producer: Makes the batches.
-        request: The request.
+        producer: makes the batches.
+        request: the request.
         keeps_loader: True: a stateless loader that handled earlier requests is used again. False:
             the loader is a pristine copy, which opens its files and stores again.
     """

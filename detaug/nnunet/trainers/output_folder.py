@@ -207,7 +207,7 @@ def ledger_in(folder: Path, name: str) -> Path:
 
 
 class _Handler(logging.Handler):
-    """Writes records by nnU-Net's `print_to_log_file`."""
+    """A log handler that writes records by nnU-Net's `print_to_log_file`."""
 
     def __init__(self, write: Callable[..., None]) -> None:
         super().__init__(logging.INFO)

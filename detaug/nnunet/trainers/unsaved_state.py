@@ -45,7 +45,7 @@ logger = logging.getLogger("detaug")
 
 
 class UnsavedState:
-    """Looks at a trainer when its training starts, at its first checkpoint, and when it goes on.
+    """A look at a trainer when its training starts, at its first checkpoint, and when it resumes.
 
     It logs tensors and arrays that the trainer reaches, that have changed and that are in no file
     of the output folder: averaged weights, for one. A trainer may write its checkpoint once more,

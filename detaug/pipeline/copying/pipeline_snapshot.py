@@ -220,7 +220,7 @@ class TransformCopies:
         #: The transforms from which every batch of the epoch starts.
         self.snapshot = pipeline.transform_snapshot
         self.pure = is_pure(self.snapshot)
-        self._only: SnapshotCopy | None = None
+        self._single_copy: SnapshotCopy | None = None
         self._carried = _carried_attributes(self.snapshot.originals, pipeline.keep)
         self._epoch: int | None = None
 
@@ -239,15 +239,15 @@ class TransformCopies:
             keep=self._pipeline.keep,
         )
         self._epoch = epoch
-        self._only = None
+        self._single_copy = None
 
     def for_batch(self, loader: LoaderCopy) -> SnapshotCopy:
         """Return the transforms for one batch that this loader gives."""
-        if self._only is not None:
-            return self._only
+        if self._single_copy is not None:
+            return self._single_copy
         copy = self.copy_of(self.snapshot, loader)
         if self.pure:
-            self._only = copy
+            self._single_copy = copy
         return copy
 
     def copy_of(self, snapshot: Snapshot, loader: LoaderCopy) -> SnapshotCopy:

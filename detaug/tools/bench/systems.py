@@ -171,7 +171,7 @@ class _Epochs(Sampler[Any]):
 
 
 class _Collated:
-    """Puts samples together as detaug does, and transforms the batch."""
+    """A collate function that combines samples as detaug does, and transforms the batch."""
 
     def __init__(self, collate_fn: Callable[[list[Any]], Any] | None, transform: Any) -> None:
         self.collate_fn = collate_fn

@@ -62,7 +62,7 @@ def deterministic_functions() -> Iterator[None]:
 
 
 class _Redirection(TorchFunctionMode):
-    """Redirects PyTorch's functions to those of `_FUNCTIONS`."""
+    """A mode that redirects PyTorch's functions to those of `_FUNCTIONS`."""
 
     def __torch_function__(
         self,
