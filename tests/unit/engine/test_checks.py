@@ -242,7 +242,7 @@ def test_late_batches_of_a_stream_cost_those_before_them():
 def test_a_difference_says_whether_the_loader_made_it():
     checks = checks_of(ignore=("pid",))
     report = BatchReport({"x": "raw"}, {"x": "a", "pid": "1"})
-    first = RecheckCandidate(BatchKey(0, 3), report, number=40, worker=2)
+    first = RecheckCandidate(BatchKey(0, 3), report, nth_batch=40, worker=2)
 
     def compared(raw, **final):
         response = RecheckResponse(BatchReport({"x": raw}, final))
