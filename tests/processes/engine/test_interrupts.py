@@ -113,14 +113,14 @@ def taken_with_interrupts(processes: int, second: int, way: str) -> list[tuple[i
                 iter(augmenter)
             if interrupts.all_raised:
                 continue
-            if distance > 150:
+            if distance > 70:
                 return taken
 
 
 @pytest.mark.parametrize("way", ["goes on", "looks at the position", "starts another pass"])
 @pytest.mark.parametrize("processes", [0, 2])
 def test_no_interrupt_loses_or_doubles_a_batch(processes: int, way: str) -> None:
-    for second in range(9):
+    for second in (0, 1, 2, 4, 7):
         taken = taken_with_interrupts(processes, second, way)
         first_epoch, first_step = taken[0]
         start = 7 * first_epoch + first_step
