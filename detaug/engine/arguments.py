@@ -44,10 +44,10 @@ def strings(
     """Return several strings.
 
     Args:
-        name: The argument.
-        value: The user's value.
-        kind: Which strings they are, for the message.
-        is_allowed: Returns whether a string is one of that kind; None: every string is.
+        name: the argument.
+        value: the user's value.
+        kind: which strings they are, for the message.
+        is_allowed: returns whether a string is one of that kind; None: every string is.
     """
     # A string would be read as a list of its characters.
     if isinstance(value, str) or not all(_is_string(item, is_allowed) for item in value):
@@ -206,13 +206,13 @@ class Check:
     ``check=Check(every=20)``, ``check=False`` is ``check=Check(every=0)``.
 
     Args:
-        every: The second, fourth, eighth ... batch of each worker, and then every `every`-th, is
+        every: the second, fourth, eighth ... batch of each worker, and then every `every`-th, is
             made a second time, from a pristine copy in another process, and compared. This takes at
             most about 1 % of the workers' time (docs/how.md). 1: every batch is, whatever it costs;
             0: none is.
-        ignore: Keys of a batch that may differ from one making to the next, such as a process id. A
+        ignore: keys of a batch that may differ from one making to the next, such as a process id. A
             ledger leaves them out as well.
-        on_mismatch: How a batch that differs is reported: "raise" (ReproducibilityError), "warn",
+        on_mismatch: how a batch that differs is reported: "raise" (ReproducibilityError), "warn",
             or None: an error for one of a worker's first batches, a warning for a later one, which
             would interrupt a training.
         guard: True: generators that are created without a seed while batches are made, or seeded by
@@ -220,7 +220,7 @@ class Check:
             False: they are not.
 
     Raises:
-        TypeError, ValueError: An argument is invalid, or `on_mismatch` is passed although no batch
+        TypeError, ValueError: an argument is invalid, or `on_mismatch` is passed although no batch
             is compared.
     """
 
@@ -272,7 +272,7 @@ class Skip:
     They are the same batches in every run.
 
     Args:
-        most: Number of batches of this rank in a row that may be left out, also across epochs. The
+        most: number of batches of this rank in a row that may be left out, also across epochs. The
             next one that fails raises; it is the same one with any number of processes and after a
             resume. None: any number.
 

@@ -38,15 +38,15 @@ class ErrorRecord:
     """An exception that can be sent.
 
     Attributes:
-        summary: Its class and message.
-        methods: The methods of the loader and the transforms in its traceback, outermost first.
-        traceback: The traceback as text.
-        pickled: The exception, or the parts of it that can be pickled (see `rebuild`); None: it
+        summary: its class and message.
+        methods: the methods of the loader and the transforms in its traceback, outermost first.
+        traceback: the traceback as text.
+        pickled: the exception, or the parts of it that can be pickled (see `rebuild`); None: it
             cannot be pickled at all.
-        advice: How to raise the limit of the system that it reports, as found in the process that
+        advice: how to raise the limit of the system that it reports, as found in the process that
             raised it; empty: it reports none.
-        users_part: The traceback from the user's first line on, without the summary.
-        index: The item of a data set that was being fetched; None: no single item was.
+        users_part: the traceback from the user's first line on, without the summary.
+        index: the item of a data set that was being fetched; None: no single item was.
     """
 
     summary: str
@@ -197,11 +197,11 @@ def error_of(
     """Return the error for an exception in a loader or transform.
 
     Args:
-        record: The exception.
-        key: The batch that was being made.
-        locator: Locates the batch.
-        where: The process, for the message, such as "in worker 3 (pid 4711)".
-        original: The exception, if it was raised in this process.
+        record: the exception.
+        key: the batch that was being made.
+        locator: locates the batch.
+        where: the process, for the message, such as "in worker 3 (pid 4711)".
+        original: the exception, if it was raised in this process.
     """
     if original is None:
         original = rebuild(record)
@@ -240,12 +240,12 @@ def worker_died(
     """Return the error for a batch that ended its workers.
 
     Args:
-        key: The batch.
-        locator: Locates the batch.
-        times: Number of workers in a row that it ended.
-        exitcode: Of the last worker; None: it ran on another machine.
-        peak: The most memory that the last worker had, in bytes; 0: unknown.
-        reason: Why the last worker ended; empty: unknown.
+        key: the batch.
+        locator: locates the batch.
+        times: number of workers in a row that it ended.
+        exitcode: of the last worker; None: it ran on another machine.
+        peak: the most memory that the last worker had, in bytes; 0: unknown.
+        reason: why the last worker ended; empty: unknown.
     """
     workers = "worker" if times == 1 else "workers"
     text = f"{describe_batch(key, locator)} ended {times} {workers} in a row"

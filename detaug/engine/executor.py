@@ -36,19 +36,19 @@ class EngineContext:
     """The batches that an engine makes, and the objects that it shares with the augmenter.
 
     Attributes:
-        pipeline: The source and the transform.
-        worker_config: The configuration of the processes that make batches.
-        schedule: The order of the batches. An engine with threads of its own guards it with a lock;
+        pipeline: the source and the transform.
+        worker_config: the configuration of the processes that make batches.
+        schedule: the order of the batches. An engine with threads of its own guards it with a lock;
             the augmenter reads its position only.
-        locator: Locates a batch in messages.
+        locator: locates a batch in messages.
         skip_errors: True: batches whose loader or transform raises are left out. False: the error
             is raised.
         pin_memory: True: tensors are copied to page-locked memory if there is a GPU. False: never.
-        recheck_policy: Chooses the batches that are made a second time.
-        states: The states of loaders from which streams can resume.
-        run_stats: Statistics of the run.
-        replayer: Replays batches in this process.
-        num_processes: The user's ``num_processes``.
+        recheck_policy: chooses the batches that are made a second time.
+        states: the states of loaders from which streams can resume.
+        run_stats: statistics of the run.
+        replayer: replays batches in this process.
+        num_processes: the user's ``num_processes``.
     """
 
     pipeline: Pipeline
@@ -67,8 +67,8 @@ class EngineContext:
         """Record that a task was run.
 
         Args:
-            seconds: How long it took.
-            state: The state of its stream's loader after the batch; None: it was not taken.
+            seconds: how long it took.
+            state: the state of its stream's loader after the batch; None: it was not taken.
         """
         if state is not None:
             # Read without the schedule's lock: an outdated position keeps a few more states.
@@ -102,9 +102,9 @@ class Engine(Protocol):
         Any exception, including KeyboardInterrupt, leaves it due.
 
         Raises:
-            StopIteration: The epoch has ended; the position is the start of the next epoch.
-            BatchError: The due batch cannot be made; raised again until the position is moved.
-            ReproducibilityError: A batch that was made a second time differs.
+            StopIteration: the epoch has ended; the position is the start of the next epoch.
+            BatchError: the due batch cannot be made; raised again until the position is moved.
+            ReproducibilityError: a batch that was made a second time differs.
         """
 
     def hand_over(self) -> Any:
@@ -146,15 +146,15 @@ class Executor(Protocol):
         asked for.
 
         Args:
-            num_processes: The user's ``num_processes``.
+            num_processes: the user's ``num_processes``.
 
         Raises:
-            ValueError: With that many processes, the executor or the argument has no effect.
+            ValueError: with that many processes, the executor or the argument has no effect.
         """
 
     def start(self, context: EngineContext) -> Engine:
         """Return an engine that starts at the schedule's position.
 
         Raises:
-            RuntimeError, OSError: It cannot be started; everything that was started has been ended.
+            RuntimeError, OSError: it cannot be started; everything that was started has been ended.
         """

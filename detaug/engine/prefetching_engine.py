@@ -64,9 +64,9 @@ def assign_tasks(
     No worker gets a second task before every worker has its first one.
 
     Args:
-        workers: The workers that are ready. They have an `index`, to which streams belong, and
+        workers: the workers that are ready. They have an `index`, to which streams belong, and
             `tasks`, the tasks that they have already.
-        starting: Indices of workers that will be ready in a moment: nobody takes over their
+        starting: indices of workers that will be ready in a moment: nobody takes over their
             streams.
     """
     present = {worker.index for worker in workers} | set(starting)
@@ -94,8 +94,8 @@ class PrefetchingEngine:
     of the thread (`_run_once`) and its wake-up (`_wake`), and calls `_begin` when it is complete.
 
     Args:
-        context: The batches to make.
-        max_restarts: Number of workers that one batch may end in a row.
+        context: the batches to make.
+        max_restarts: number of workers that one batch may end in a row.
     """
 
     prefetches = True
@@ -356,11 +356,11 @@ class PrefetchingEngine:
         """Requeue a task that ended its worker, or fail it if it has ended too many in a row.
 
         Args:
-            key: The task.
-            worker: The worker's name.
-            reason: Why the worker ended; empty: unknown.
-            exitcode: The worker's; None: it ran on another machine.
-            peak: The most memory that it had, in bytes; 0: unknown.
+            key: the task.
+            worker: the worker's name.
+            reason: why the worker ended; empty: unknown.
+            exitcode: the worker's; None: it ran on another machine.
+            peak: the most memory that it had, in bytes; 0: unknown.
         """
         times = self._deaths.get(key, 0) + 1
         self._deaths[key] = times
@@ -387,9 +387,9 @@ class PrefetchingEngine:
         """Return the loader's state that a worker needs for a task; None: it needs none.
 
         Args:
-            stream_positions: Stream → the (epoch, turn) that the worker's copy of it gives next.
+            stream_positions: stream → the (epoch, turn) that the worker's copy of it gives next.
                 This is updated to the position after the task.
-            key: The task.
+            key: the task.
         """
         plan = self._schedule.plan
         stream = plan.stream_of(key.step)
@@ -409,12 +409,12 @@ class PrefetchingEngine:
         """Record the result of a task.
 
         Args:
-            key: The task.
-            result: Its result.
-            seconds: How long the task took.
-            where: The worker, for messages.
-            open_batch: Returns the batch of a result without an error.
-            get_mark: Returns the function that marks the batch as the user's, or None; called after
+            key: the task.
+            result: its result.
+            seconds: how long the task took.
+            where: the worker, for messages.
+            open_batch: returns the batch of a result without an error.
+            get_mark: returns the function that marks the batch as the user's, or None; called after
                 `open_batch`.
         """
         self._context.record_task(seconds, result.state)

@@ -48,9 +48,9 @@ class OnTheWay(NamedTuple):
     """An outcome between `Schedule.take` and the user.
 
     Attributes:
-        position: Its position.
-        outcome: A batch, or the end of an epoch.
-        front: The front after it.
+        position: its position.
+        outcome: a batch, or the end of an epoch.
+        front: the front after it.
     """
 
     position: Position
@@ -62,13 +62,13 @@ class Schedule:
     """The order of batches and what is known of them.
 
     Args:
-        plan: Steps, streams, ranks.
-        window: Number of this rank's steps that may be in flight or waiting.
-        num_workers: Number of workers once all have started. A stream belongs to one of them.
+        plan: steps, streams, ranks.
+        window: number of this rank's steps that may be in flight or waiting.
+        num_workers: number of workers once all have started. A stream belongs to one of them.
         stateless: True: any worker may make any batch. False: a worker makes the batches of its
             own streams.
-        limit: Batches per epoch over all ranks; None: the user set no number.
-        max_skips: Number of steps of this rank in a row that may be skipped; the next failure is
+        limit: batches per epoch over all ranks; None: the user set no number.
+        max_skips: number of steps of this rank in a row that may be skipped; the next failure is
             raised. None: any number.
     """
 
@@ -140,8 +140,8 @@ class Schedule:
         """Return the next task of a worker; None: it has none.
 
         Args:
-            worker: Index of the worker.
-            present: Indices of the workers that are running.
+            worker: index of the worker.
+            present: indices of the workers that are running.
             is_idle: True: the worker has no task, so it may take over another worker's stream.
         """
         for key in self._open_tasks():
@@ -226,7 +226,7 @@ class Schedule:
         and skipped steps before it only.
 
         Args:
-            thread_id: The thread that takes it, which removes it from `on_the_way` when it returns
+            thread_id: the thread that takes it, which removes it from `on_the_way` when it returns
                 it. None: it is handed to the user at once.
         """
         if thread_id is not None:

@@ -14,18 +14,18 @@ class WorkerConfig:
     """The configuration of a process that makes batches. It is pickled for other interpreters.
 
     Attributes:
-        branch: The branch of the seed tree from which all batches are seeded.
-        settings: The settings of the parent process when the engine started.
+        branch: the branch of the seed tree from which all batches are seeded.
+        settings: the settings of the parent process when the engine started.
         guard: True: generators that are created without a seed are reported. False: they are not.
         max_memory: Bytes. A worker whose private memory exceeds them after a batch retires; None:
             no limit.
-        check_every: See `detaug.engine.recheck.requests.is_checked`; 0: nothing is checked.
-        check_ignore: Keys of batches that may differ. A ledger leaves them out of its fingerprints.
+        check_every: see `detaug.engine.recheck.requests.is_checked`; 0: nothing is checked.
+        check_ignore: keys of batches that may differ. A ledger leaves them out of its fingerprints.
         keeps_ledger: True: every batch is sent as the pair (batch,
             `detaug.ledger.lines.BatchRecord`), and `Engine.wait` returns that pair. False: it is
             sent alone.
-        num_workers: Number of processes that make batches.
-        variables: Variables of the user's modules and classes in this program, as texts
+        num_workers: number of processes that make batches.
+        variables: variables of the user's modules and classes in this program, as texts
             (`detaug.pipeline.undeclared`); a fresh interpreter may have other values.
     """
 

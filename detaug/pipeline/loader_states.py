@@ -142,8 +142,8 @@ class LoaderStates:
         """Return the latest state from which that batch can be reached.
 
         Args:
-            key: The batch.
-            copy: The (epoch, turn) that a running copy of the batch's stream gives next. None is
+            key: the batch.
+            copy: the (epoch, turn) that a running copy of the batch's stream gives next. None is
                 returned unless a state is nearer to the batch than the copy.
         """
         states = [state for state in self._all_of(key) if self._leads_to(state, key)]

@@ -34,8 +34,8 @@ class StepPlan:
     """The steps that this rank takes.
 
     Attributes:
-        num_steps: Steps per epoch over all ranks if that is known beforehand, else None.
-        tail: One of `TAILS`.
+        num_steps: steps per epoch over all ranks if that is known beforehand, else None.
+        tail: one of `TAILS`.
     """
 
     num_streams: int

@@ -205,7 +205,7 @@ class ProcessSettings:
         """Have a worker's settings inside the block, and the user's own afterwards.
 
         Args:
-            log: Logs a message about each setting that is left changed inside.
+            log: logs a message about each setting that is left changed inside.
         """
         before = ProcessSettings.here()
         with one_thread(), torch.autocast("cpu", enabled=False):

@@ -318,9 +318,9 @@ def is_the_time(
     """Return whether a seed is the time of day.
 
     Args:
-        seed: The time in seconds, milli-, micro- or nanoseconds, or what 32 bits keep of the first
+        seed: the time in seconds, milli-, micro- or nanoseconds, or what 32 bits keep of the first
             two.
-        process_numbers: Any of these may have been added to the time, in seconds or in its unit.
+        process_numbers: any of these may have been added to the time, in seconds or in its unit.
     """
     # Nanoseconds since 1970 take 61 bits.
     if not 0 < seed < 2e19:
