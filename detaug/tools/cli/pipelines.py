@@ -48,9 +48,9 @@ def verify(
     """Prove that a pipeline gives the same batches under all circumstances, or find the cause.
 
     MODULE:FACTORY, as package.module:factory or path/to/file.py:factory, is a function without
-    arguments. It returns (loader, transform), where the transform may be None, a map-style data
-    set, or a DeterministicAugmenter. Its batches are made with several process counts and start
-    methods, resumed, replayed, with another clock, another PYTHONHASHSEED and more.
+    arguments. It returns (loader, transform), in which the transform may be None; or a map-style
+    data set; or a DeterministicAugmenter. The command makes its batches with several process counts
+    and start methods, resumed, replayed, with another clock, another PYTHONHASHSEED and more.
 
     With --against, batches of a run that kept a ledger are replayed in this process with the
     ledger's seed, evenly spaced from the first to the last, and compared with the ledger. If one

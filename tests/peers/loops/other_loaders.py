@@ -220,8 +220,8 @@ def measure(library: str) -> dict[str, bool]:
         "Same order for any number of workers": bool(one) and ids(one) == ids(three),
         "Exact resume in mid-epoch": bool(rest) and ids(whole)[SAVED_AT:] == ids(rest),
         "Same augmentations after the resume": bool(rest) and whole[SAVED_AT:] == rest,
-        "Goes on when a worker is killed": bool(whole) and whole == killed,
-        "Goes on with another number of ranks": bool(ranks)
+        "Continues when a worker is killed": bool(whole) and whole == killed,
+        "Continues with another number of ranks": bool(ranks)
         and sorted(chain.from_iterable(seen)) == list(range(SAMPLES)),
     }
 
