@@ -25,18 +25,22 @@ _PARITY = np.uint32(0x1BD11BDA)
 # Users of words take this number of them at a time, in four parts.
 PIECE = 1024
 QUARTER = PIECE // 4
-# Read rather than counted: 64-bit counters would take wider vectors.
+# Read rather than counted: a loop's 64-bit counter would take vectors of twice the size.
 LANES = np.arange(QUARTER, dtype=np.uint32)
 
 
 def _turner(count: int) -> Any:
-    """Return a function that turns a word to the left.
+    """Return a function that rotates a word to the left by some bits.
 
-    The number of bits is known when it is compiled: otherwise there are no vectors.
+    The number of bits is a constant when it is compiled: otherwise there are no vectors.
     """
     left = np.uint32(count)
     right = np.uint32(32 - count)
-    return inlined(lambda word: np.uint32(np.uint32(word << left) | np.uint32(word >> right)))
+
+    def turn(word: Any) -> Any:
+        return np.uint32(np.uint32(word << left) | np.uint32(word >> right))
+
+    return inlined(turn)
 
 
 (
@@ -60,13 +64,17 @@ def _turner(count: int) -> Any:
 def block(x0: Any, x1: Any, x2: Any, x3: Any, k0: Any, k1: Any, k2: Any, k3: Any) -> Any:
     """Return four words from four counter words and four key words, all uint32.
 
-    The 13 rounds are written out: a loop over them would keep the compiler from using vectors.
+    A round adds, rotates and exclusive-ors; after every fourth round key words are added, and the
+    number of such additions so far. The 13 rounds are written out: a loop over them would keep the
+    compiler from using vectors.
     """
+    # The parity word: the extended key is never all zeros.
     k4 = np.uint32(_PARITY ^ k0 ^ k1 ^ k2 ^ k3)
     x0 = np.uint32(x0 + k0)
     x1 = np.uint32(x1 + k1)
     x2 = np.uint32(x2 + k2)
     x3 = np.uint32(x3 + k3)
+    # Rounds 1 to 4.
     x0 = np.uint32(x0 + x1)
     x2 = np.uint32(x2 + x3)
     x1 = _turn10(x1) ^ x0
@@ -83,10 +91,12 @@ def block(x0: Any, x1: Any, x2: Any, x3: Any, k0: Any, k1: Any, k2: Any, k3: Any
     x2 = np.uint32(x2 + x1)
     x3 = _turn23(x3) ^ x0
     x1 = _turn5(x1) ^ x2
+    # Key words 1 to 4, and the number of this addition.
     x0 = np.uint32(x0 + k1)
     x1 = np.uint32(x1 + k2)
     x2 = np.uint32(x2 + k3)
     x3 = np.uint32(np.uint32(x3 + k4) + np.uint32(1))
+    # Rounds 5 to 8.
     x0 = np.uint32(x0 + x1)
     x2 = np.uint32(x2 + x3)
     x1 = _turn6(x1) ^ x0
@@ -103,10 +113,12 @@ def block(x0: Any, x1: Any, x2: Any, x3: Any, k0: Any, k1: Any, k2: Any, k3: Any
     x2 = np.uint32(x2 + x1)
     x3 = _turn18(x3) ^ x0
     x1 = _turn20(x1) ^ x2
+    # Key words 2 to 4 and 0.
     x0 = np.uint32(x0 + k2)
     x1 = np.uint32(x1 + k3)
     x2 = np.uint32(x2 + k4)
     x3 = np.uint32(np.uint32(x3 + k0) + np.uint32(2))
+    # Rounds 9 to 12.
     x0 = np.uint32(x0 + x1)
     x2 = np.uint32(x2 + x3)
     x1 = _turn10(x1) ^ x0
@@ -123,10 +135,12 @@ def block(x0: Any, x1: Any, x2: Any, x3: Any, k0: Any, k1: Any, k2: Any, k3: Any
     x2 = np.uint32(x2 + x1)
     x3 = _turn23(x3) ^ x0
     x1 = _turn5(x1) ^ x2
+    # Key words 3, 4, 0 and 1.
     x0 = np.uint32(x0 + k3)
     x1 = np.uint32(x1 + k4)
     x2 = np.uint32(x2 + k0)
     x3 = np.uint32(np.uint32(x3 + k1) + np.uint32(3))
+    # Round 13.
     x0 = np.uint32(x0 + x1)
     x2 = np.uint32(x2 + x3)
     x1 = _turn6(x1) ^ x0
@@ -137,3 +151,47 @@ def block(x0: Any, x1: Any, x2: Any, x3: Any, k0: Any, k1: Any, k2: Any, k3: Any
 def key_words(key: int) -> tuple[np.uint32, np.uint32]:
     """Return a 64-bit key as (low, high) words."""
     return np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32)
+
+
+@inlined
+def fill_piece_of_words(out: Any, piece: Any, stream: Any, key_low: Any, key_high: Any) -> None:
+    """Fill 1024 words: number ``256 j + i`` is word ``4 (256 piece + i) + j`` of a stream.
+
+    Args:
+        out: (PIECE,) uint32.
+        piece: which piece of the stream.
+        stream: its number.
+        key_low, key_high: from `key_words`.
+    """
+    zero = np.uint32(0)
+    first = np.uint32(piece * QUARTER)
+    for i in range(QUARTER):
+        a, b, c, d = block(
+            np.uint32(first + LANES[i]), stream, zero, zero, key_low, key_high, zero, zero
+        )
+        out[i] = a
+        out[QUARTER + i] = b
+        out[2 * QUARTER + i] = c
+        out[3 * QUARTER + i] = d
+
+
+@kernel("void(float32[::1], float32, float32, uint32, uint32, uint32)")
+def fill_evenly(
+    values: Any, low: Any, extent: Any, key_low: Any, key_high: Any, stream: Any
+) -> None:
+    """Write ``low + extent * u`` with an even u of 0 <= u < 1 in place of each value.
+
+    Values in order get the upper 24 bits of the words of a stream, in the order of
+    `fill_piece_of_words`: as many bits as a float32 holds.
+
+    Args:
+        values: float32, flat.
+        low, extent: of the range.
+        key_low, key_high, stream: as in `fill_piece_of_words`.
+    """
+    words = np.empty(PIECE, np.uint32)
+    for begin in range(0, values.shape[0], PIECE):
+        fill_piece_of_words(words, begin // PIECE, stream, key_low, key_high)
+        part = values[begin : begin + PIECE]
+        for k in range(part.shape[0]):
+            part[k] = low + extent * (np.float32(np.int32(words[k] >> np.uint32(8))) * _STEP)
