@@ -194,6 +194,8 @@ class SpatialTransform(Transform):
         self.translation = random_scalar("translation", translation)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+        # Each draw moves the Generator, so that their order is a part of the bytes: first whether
+        # anything happens at all, then by how much.
         space = spatial_shape(shapes, patch_size=self.patch_size)
         axes = range(len(space))
         rotates = draws.happens(rng, self.p_rotation)
@@ -219,6 +221,7 @@ class SpatialTransform(Transform):
             shift = draws.for_axes(rng, self.translation, context, axes, together=False)
             for axis in fixed:
                 shift[axis] = 0.0
+            # The shift is in millimetres, the centre in voxels.
             moves = zip(center, applied(turned, shift), spacing, strict=True)
             center = [position + distance / length for position, distance, length in moves]
         affine = None
