@@ -456,6 +456,19 @@ def split_axes(
 
 
 @inlined
+def end_of_piece(parts: Any, end: Any) -> Any:
+    """Return start and stop of the voxels with some neighbours outside, at one end of a piece.
+
+    Args:
+        parts: a piece's `Parts`.
+        end: 0 for those before its inner voxels, 1 for those after them.
+    """
+    if end == 0:
+        return parts.low, parts.start
+    return parts.stop, parts.high
+
+
+@inlined
 def find_taps(points: Any, length: Any, sampling: Any, index: Any, weight: Any) -> Any:
     """Write the voxels that a piece's samples draw on, and their weights.
 
@@ -480,11 +493,22 @@ def find_taps(points: Any, length: Any, sampling: Any, index: Any, weight: Any) 
                 p = 0.0
             first = MOST_TAPS * axis * PITCH + k
             if mode == CUBIC:
-                _find_cubic_taps(p, size, first, index, weight)
+                floor = np.floor(p)
+                t = p - floor
+                weight[first] = _keys_beyond_1(t + 1.0)
+                weight[first + PITCH] = _keys_within_1(t)
+                weight[first + 2 * PITCH] = _keys_within_1(1.0 - t)
+                weight[first + 3 * PITCH] = _keys_beyond_1(2.0 - t)
+                for n in range(4):
+                    index[first + n * PITCH] = _index_along(floor + np.float64(n - 1), size)
             elif mode == LINEAR:
                 if padding == BORDER:
                     p = _nearest_inside(p, size)
-                _find_linear_taps(p, size, first, index, weight)
+                floor = np.floor(p)
+                index[first] = _index_along(floor, size)
+                index[first + PITCH] = _index_along(floor + 1.0, size)
+                weight[first] = 1.0 - (p - floor)
+                weight[first + PITCH] = p - floor
             else:
                 index[first] = _index_along(nearest_voxel(p), size)
                 weight[first] = 1.0
@@ -496,24 +520,19 @@ def find_taps(points: Any, length: Any, sampling: Any, index: Any, weight: Any) 
 
 
 @inlined
-def _find_linear_taps(p: Any, size: Any, first: Any, index: Any, weight: Any) -> None:
-    floor = np.floor(p)
-    index[first] = _index_along(floor, size)
-    index[first + PITCH] = _index_along(floor + 1.0, size)
-    weight[first] = 1.0 - (p - floor)
-    weight[first + PITCH] = p - floor
+def tap_index(x: Any, y: Any, z: Any, plane: Any, line: Any, origin: Any) -> Any:
+    """Return a tap's index in the source's memory; -1 outside.
 
+    It gets numbers, not arrays, since it is called for each tap: a call with a branch in it counts
+    the references of its arrays, which takes longer than the rest.
 
-@inlined
-def _find_cubic_taps(p: Any, size: Any, first: Any, index: Any, weight: Any) -> None:
-    floor = np.floor(p)
-    t = p - floor
-    weight[first] = _keys_beyond_1(t + 1.0)
-    weight[first + PITCH] = _keys_within_1(t)
-    weight[first + 2 * PITCH] = _keys_within_1(1.0 - t)
-    weight[first + 3 * PITCH] = _keys_beyond_1(2.0 - t)
-    for n in range(4):
-        index[first + n * PITCH] = _index_along(floor + np.float64(n - 1), size)
+    Args:
+        x, y, z: indices along the axes, from `find_taps`.
+        plane, line, origin: from `layout`.
+    """
+    if (x < 0) | (y < 0) | (z < 0):
+        return np.int64(-1)
+    return np.int64(x * plane + y * line + z - origin)
 
 
 @inlined

@@ -26,9 +26,11 @@ from detaug.kernels.coordinates import (
     Parts,
     Piece,
     Sampling,
+    end_of_piece,
+    find_taps,
     locate_piece,
 )
-from detaug.kernels.resampling import WHERE, resample_ends
+from detaug.kernels.resampling import WHERE, sum_taps
 
 # With t from 0 to 1 the distance from p1: w0 = a t (1 - t)², w3 = a t² (1 - t), and w2 =
 # b t + c t² + d t³ with b = -a, c = 2 a + 3 and d = -(a + 2).
@@ -118,8 +120,8 @@ def resample_cubic(
     neighbours = np.empty(4 * PITCH, np.float32)
     lines = np.empty(4 * PITCH, np.float32)
     planes = np.empty(4 * PITCH, np.float32)
-    tap_index = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
-    tap_weight = np.empty(3 * MOST_TAPS * PITCH, np.float64)
+    tap_indices = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
+    tap_weights = np.empty(3 * MOST_TAPS * PITCH, np.float64)
     patch_map = Map(matrix, offset, displacement)
     sampling = Sampling(shape, CUBIC, CONSTANT, is_flat)
     line_step = np.intp(shape[LINE])
@@ -128,7 +130,8 @@ def resample_cubic(
         i = row // out.shape[2]
         j = row % out.shape[2]
         for first in range(0, out.shape[3], PIECE):
-            piece = Piece(i, j, first, min(PIECE, out.shape[3] - first))
+            length = min(PIECE, out.shape[3] - first)
+            piece = Piece(i, j, first, length)
             start, stop, low, high = locate_piece(
                 points, patch_map, piece, sampling, source.shape[1]
             )
@@ -155,7 +158,26 @@ def resample_cubic(
                             line[k] = planes[k]
                     else:
                         _join(planes, count, weight, line)
+            if high - low < length:
+                for c in range(source.shape[0]):
+                    out[c, i, j, first : first + low] = np.float32(outside)
+                    out[c, i, j, first + high : first + length] = np.float32(outside)
             parts = Parts(start, stop, low, high)
-            resample_ends(
-                source, out, piece, parts, points, sampling, outside, tap_index, tap_weight
-            )
+            for end in range(2):
+                end_start, end_stop = end_of_piece(parts, end)
+                if end_start < end_stop:
+                    end_points = points[end_start:]
+                    num_taps = find_taps(
+                        end_points, end_stop - end_start, sampling, tap_indices, tap_weights
+                    )
+                    for c in range(source.shape[0]):
+                        sum_taps(
+                            source[c],
+                            out[c, i, j, first + end_start : first + end_stop],
+                            end_points,
+                            sampling,
+                            outside,
+                            num_taps,
+                            tap_indices,
+                            tap_weights,
+                        )

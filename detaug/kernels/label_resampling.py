@@ -23,8 +23,10 @@ from detaug.kernels.coordinates import (
     PITCH,
     PLANE,
     Map,
+    Parts,
     Piece,
     Sampling,
+    end_of_piece,
     find_taps,
     has_no_tap_inside,
     locate_piece,
@@ -34,6 +36,7 @@ from detaug.kernels.coordinates import (
     split_axes,
     split_points,
     split_straight_piece,
+    tap_index,
 )
 from detaug.kernels.lanes import load_pair
 from detaug.kernels.resampling import WHERE, gather
@@ -62,16 +65,16 @@ class Pairs(NamedTuple):
     pairs11: Any
 
 
-class Tally(NamedTuple):
-    """The labels among a voxel's neighbours, and the weight that each has in all.
+class Candidates(NamedTuple):
+    """Memory for the labels of a voxel's neighbours, and their weights.
 
     Attributes:
         labels: (8,), of the patch's dtype.
-        scores: (8,) float64.
+        weights: (8,) float64.
     """
 
     labels: Any
-    scores: Any
+    weights: Any
 
 
 class Taps(NamedTuple):
@@ -203,7 +206,7 @@ def _settle_piece(pairs: Any, fractions: Any, out: Any, settled: Any) -> Any:
 
 @inlined
 def _settle_rest(
-    pairs: Any, points: Any, shape: Any, is_flat: Any, out: Any, settled: Any, tally: Any
+    pairs: Any, points: Any, shape: Any, is_flat: Any, out: Any, settled: Any, candidates: Any
 ) -> None:
     """Settle the voxels that `_settle_piece` left.
 
@@ -212,16 +215,17 @@ def _settle_rest(
         points: float64, the voxels' coordinates in the source.
         shape: from `layout`.
         is_flat: the source is a plane.
-        tally: a `Tally`, memory.
+        candidates: `Candidates`, memory.
     """
     pairs00, pairs01, pairs10, pairs11 = pairs
+    labels, weights = candidates
     for n in range(out.shape[0]):
         if settled[n] == _UNSETTLED:
             around = (pairs00[n], pairs01[n], pairs10[n], pairs11[n])
             x = 0.0 if is_flat else points[n]
             y = points[PITCH + n]
             z = points[2 * PITCH + n]
-            out[n] = np.int16(_weigh(around, x, y, z, shape, tally))
+            out[n] = np.int16(_weigh(around, x, y, z, shape, labels, weights))
 
 
 @inlined
@@ -235,7 +239,7 @@ def _settle_scaled(
     points: Any,
     fractions: Any,
     settled: Any,
-    tally: Any,
+    candidates: Any,
 ) -> None:
     """Resample a channel of a volume's patch that is scaled, not turned.
 
@@ -247,7 +251,7 @@ def _settle_scaled(
         patch_map: a straight `Map`.
         shape: from `layout`.
         lowest, axis_fractions: from `split_axes`.
-        points, fractions, settled, tally: memory for a piece.
+        points, fractions, settled, candidates: memory for a piece.
     """
     (num_planes, num_lines, length) = out.shape
     # A mirrored axis begins with its last line.
@@ -277,33 +281,18 @@ def _settle_scaled(
             around = Pairs(lower_plane[y], lower_plane[y + 1], upper_plane[y], upper_plane[y + 1])
             if _settle_piece(around, fractions, out[i, j], settled) > 0:
                 locate_row(points, patch_map, Piece(i, j, 0, length))
-                _settle_rest(around, points, shape, False, out[i, j], settled, tally)
+                _settle_rest(around, points, shape, False, out[i, j], settled, candidates)
 
 
 @inlined
-def _add_share(tally: Any, known: Any, label: Any, share: Any) -> Any:
-    """Add a neighbour's weight to its label's score; return how many labels are known."""
-    labels, scores = tally
-    n = 0
-    while n < known and labels[n] != label:
-        n += 1
-    if n == known:
-        labels[n] = label
-        scores[n] = 0.0
-        known += 1
-    scores[n] += share
-    return known
-
-
-@inlined
-def _weigh(around: Any, x: Any, y: Any, z: Any, shape: Any, tally: Any) -> Any:
+def _weigh(around: Any, x: Any, y: Any, z: Any, shape: Any, labels: Any, weights: Any) -> Any:
     """Return the label of the largest summed weight of a voxel's eight neighbours, in float64.
 
     Args:
         around: its four pairs.
         x, y, z: its coordinates in the source.
         shape: from `layout`.
-        tally: a `Tally`, memory.
+        labels, weights: of `Candidates`.
     """
     floor_x = min(np.int64(x), max(shape[0] - 2, 0))
     floor_y = min(np.int64(y), shape[1] - 2)
@@ -318,7 +307,10 @@ def _weigh(around: Any, x: Any, y: Any, z: Any, shape: Any, tally: Any) -> Any:
         - floor_z
     )
     nearest = np.int16(0)
-    known = np.intp(0)
+    # Each label once, with the sum of its weights in the neighbours' order. Written out here and in
+    # `_settle_taps`: with a loop in it, a call for each neighbour would count the arrays'
+    # references, which takes longer than the rest.
+    num_labels = np.intp(0)
     for corner in range(8):
         pair = around[corner >> 1]
         label = np.int16(pair >> np.uint32(16)) if corner & 1 else np.int16(pair)
@@ -327,59 +319,40 @@ def _weigh(around: Any, x: Any, y: Any, z: Any, shape: Any, tally: Any) -> Any:
         x_weight = x1 if corner >> 2 else 1.0 - x1
         y_weight = y1 if (corner >> 1) & 1 else 1.0 - y1
         z_weight = z1 if corner & 1 else 1.0 - z1
-        known = _add_share(tally, known, label, x_weight * y_weight * z_weight)
-    return _winner(tally, known, nearest)
+        m = 0
+        while m < num_labels and labels[m] != label:
+            m += 1
+        if m == num_labels:
+            labels[m] = label
+            weights[m] = 0.0
+            num_labels += 1
+        weights[m] += x_weight * y_weight * z_weight
+    return _heaviest(labels, weights, num_labels, nearest)
 
 
 @inlined
-def _winner(tally: Any, known: Any, nearest: Any) -> Any:
-    """Return the label with the largest score.
+def _heaviest(labels: Any, weights: Any, num_labels: Any, nearest: Any) -> Any:
+    """Return the label with the largest weight.
 
     Of several it is the nearest voxel's where that is one of them, else the lowest.
 
     Args:
-        tally: a `Tally`.
-        known: how many labels are in it.
+        labels, weights: of `Candidates`, each label once.
+        num_labels: at least 1.
         nearest: the nearest voxel's label.
     """
-    labels, scores = tally
-    best = scores[0]
-    for n in range(1, known):
-        best = max(best, scores[n])
-    # The largest label that int32 holds.
+    largest = weights[0]
+    for m in range(1, num_labels):
+        largest = max(largest, weights[m])
+    # The largest number that int32 holds: no label is above it.
     winner = np.int32(2**31 - 1)
-    for n in range(known):
-        if scores[n] >= best - TIE:
-            label = np.int32(labels[n])
-            if label == nearest:
-                return label
-            winner = min(winner, label)
+    for m in range(num_labels):
+        if weights[m] >= largest - TIE:
+            candidate = np.int32(labels[m])
+            if candidate == nearest:
+                return candidate
+            winner = min(winner, candidate)
     return winner
-
-
-@inlined
-def _tap_label(source: Any, x: Any, y: Any, z: Any, shape: Any, outside: Any) -> Any:
-    """Return a tap's label; an index of -1 is a voxel outside."""
-    if (x < 0) | (y < 0) | (z < 0):
-        return outside
-    return source[x * shape[PLANE] + y * shape[LINE] + z - shape[ORIGIN]]
-
-
-@inlined
-def _find_label_taps(points: Any, length: Any, shape: Any, is_flat: Any, taps: Any) -> None:
-    """Write the `Taps` of voxels.
-
-    Args:
-        points: float64, their coordinates in the source.
-        length: how many they are.
-        shape: from `layout`.
-        is_flat: the source is a plane.
-        taps: `Taps`.
-    """
-    index, weight, nearest_index = taps
-    # The nearest voxels first: their weights, which are all 1, are overwritten.
-    find_taps(points, length, Sampling(shape, NEAREST, CONSTANT, is_flat), nearest_index, weight)
-    find_taps(points, length, Sampling(shape, LINEAR, CONSTANT, is_flat), index, weight)
 
 
 @inlined
@@ -391,18 +364,25 @@ def _settle_taps(
     is_flat: Any,
     outside: Any,
     taps: Any,
-    tally: Any,
+    candidates: Any,
 ) -> None:
     """Settle voxels of one channel, one at a time, that may have neighbours outside.
 
     Args:
         source: one channel, flat.
         out: (voxels,), of the source's dtype.
-        points, shape, is_flat, taps: as in `_find_label_taps`, which comes first.
+        points: float64, the voxels' coordinates in the source.
+        shape: from `layout`.
+        is_flat: the source is a plane.
         outside: the label of voxels outside.
-        tally: a `Tally`, memory.
+        taps: `Taps`, found before.
+        candidates: `Candidates`, memory.
     """
     index, weight, nearest_index = taps
+    labels, weights = candidates
+    plane = shape[PLANE]
+    line = shape[LINE]
+    origin = shape[ORIGIN]
     for k in range(out.shape[0]):
         if has_no_tap_inside(points, k, shape, 0, is_flat):
             out[k] = outside
@@ -410,8 +390,9 @@ def _settle_taps(
         x = 0 if is_flat else nearest_index[k]
         y = nearest_index[MOST_TAPS * PITCH + k]
         z = nearest_index[2 * MOST_TAPS * PITCH + k]
-        nearest = _tap_label(source, x, y, z, shape, outside)
-        known = np.intp(0)
+        voxel = tap_index(x, y, z, plane, line, origin)
+        nearest = outside if voxel < 0 else source[voxel]
+        num_labels = np.intp(0)
         for a in range(1 if is_flat else 2):
             x = 0 if is_flat else index[a * PITCH + k]
             x_weight = 1.0 if is_flat else weight[a * PITCH + k]
@@ -421,11 +402,19 @@ def _settle_taps(
                 for c in range(2):
                     z = index[(2 * MOST_TAPS + c) * PITCH + k]
                     share = xy_weight * weight[(2 * MOST_TAPS + c) * PITCH + k]
-                    # A label without weight is none of the candidates.
-                    if share != 0.0:
-                        label = _tap_label(source, x, y, z, shape, outside)
-                        known = _add_share(tally, known, label, share)
-        out[k] = _winner(tally, known, nearest)
+                    if share == 0.0:
+                        continue
+                    voxel = tap_index(x, y, z, plane, line, origin)
+                    label = outside if voxel < 0 else source[voxel]
+                    m = 0
+                    while m < num_labels and labels[m] != label:
+                        m += 1
+                    if m == num_labels:
+                        labels[m] = label
+                        weights[m] = 0.0
+                        num_labels += 1
+                    weights[m] += share
+        out[k] = _heaviest(labels, weights, num_labels, nearest)
 
 
 @kernel(f"void(int16[:, ::1], int16[:, :, :, ::1], {WHERE}, int16, boolean)")
@@ -452,13 +441,14 @@ def resample_labels(
     upper = pairs if is_flat else pairs[2 * PITCH :]
     around = Pairs(pairs, pairs[PITCH:], upper, upper[PITCH:])
     settled = np.empty(PIECE, np.int32)
-    tally = Tally(np.empty(8, np.int16), np.empty(8, np.float64))
-    tap_index = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
-    tap_weight = np.empty(3 * MOST_TAPS * PITCH, np.float64)
-    nearest_index = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
-    taps = Taps(tap_index, tap_weight, nearest_index)
+    candidates = Candidates(np.empty(8, np.int16), np.empty(8, np.float64))
+    tap_indices = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
+    tap_weights = np.empty(3 * MOST_TAPS * PITCH, np.float64)
+    nearest_indices = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
+    taps = Taps(tap_indices, tap_weights, nearest_indices)
     patch_map = Map(matrix, offset, displacement)
     sampling = Sampling(shape, LINEAR, CONSTANT, is_flat)
+    nearest_sampling = Sampling(shape, NEAREST, CONSTANT, is_flat)
     # Voxels are found by 32-bit indices, which vectors hold twice as many of.
     is_straight = (displacement.size == 0) & (source.shape[1] < 2**31)
     longest = max(out.shape[1], out.shape[2], out.shape[3])
@@ -481,7 +471,7 @@ def resample_labels(
                 points,
                 fractions,
                 settled,
-                tally,
+                candidates,
             )
             continue
         for number in range(out.shape[1] * out.shape[2]):
@@ -510,21 +500,23 @@ def resample_labels(
                             # The quick way has not written them.
                             locate_row(points, patch_map, piece)
                         inner_points = points[start:]
-                        _settle_rest(around, inner_points, shape, is_flat, inner, settled, tally)
+                        _settle_rest(
+                            around, inner_points, shape, is_flat, inner, settled, candidates
+                        )
                 line[:low] = outside
                 line[high:] = outside
+                parts = Parts(start, stop, low, high)
                 for end in range(2):
-                    end_start = low
-                    end_stop = start
-                    if end == 1:
-                        end_start = stop
-                        end_stop = high
+                    end_start, end_stop = end_of_piece(parts, end)
                     if end_start < end_stop:
                         end_line = line[end_start:end_stop]
                         end_points = points[end_start:]
-                        _find_label_taps(end_points, end_stop - end_start, shape, is_flat, taps)
+                        count = end_stop - end_start
+                        # First the nearest: its weights, which are all 1, are overwritten.
+                        find_taps(end_points, count, nearest_sampling, nearest_indices, tap_weights)
+                        find_taps(end_points, count, sampling, tap_indices, tap_weights)
                         _settle_taps(
-                            channel, end_line, end_points, shape, is_flat, outside, taps, tally
+                            channel, end_line, end_points, shape, is_flat, outside, taps, candidates
                         )
 
 
@@ -547,18 +539,21 @@ def resample_wide_labels(
     Arguments are those of `resample_labels`.
     """
     points = np.empty(3 * PITCH, np.float64)
-    tally = Tally(np.empty(8, np.int32), np.empty(8, np.float64))
-    tap_index = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
-    tap_weight = np.empty(3 * MOST_TAPS * PITCH, np.float64)
-    nearest_index = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
-    taps = Taps(tap_index, tap_weight, nearest_index)
+    candidates = Candidates(np.empty(8, np.int32), np.empty(8, np.float64))
+    tap_indices = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
+    tap_weights = np.empty(3 * MOST_TAPS * PITCH, np.float64)
+    nearest_indices = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
+    taps = Taps(tap_indices, tap_weights, nearest_indices)
     patch_map = Map(matrix, offset, displacement)
+    sampling = Sampling(shape, LINEAR, CONSTANT, is_flat)
+    nearest_sampling = Sampling(shape, NEAREST, CONSTANT, is_flat)
     for number in range(out.shape[1] * out.shape[2]):
         i, j = row_of(number, out.shape[1], out.shape[2])
         for first in range(0, out.shape[3], PIECE):
             length = min(PIECE, out.shape[3] - first)
             locate_row(points, patch_map, Piece(i, j, first, length))
-            _find_label_taps(points, length, shape, is_flat, taps)
+            find_taps(points, length, nearest_sampling, nearest_indices, tap_weights)
+            find_taps(points, length, sampling, tap_indices, tap_weights)
             for c in range(source.shape[0]):
                 line = out[c, i, j, first : first + length]
-                _settle_taps(source[c], line, points, shape, is_flat, outside, taps, tally)
+                _settle_taps(source[c], line, points, shape, is_flat, outside, taps, candidates)

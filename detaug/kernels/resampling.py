@@ -23,6 +23,7 @@ from detaug.kernels.coordinates import (
     Parts,
     Piece,
     Sampling,
+    end_of_piece,
     find_taps,
     has_no_tap_inside,
     locate_piece,
@@ -32,6 +33,7 @@ from detaug.kernels.coordinates import (
     split_axes,
     split_points,
     split_straight_piece,
+    tap_index,
 )
 from detaug.kernels.lanes import load_pair
 
@@ -96,15 +98,7 @@ def _blend(out: Any, count: Any, is_flat: Any, fractions: Any, values: Any) -> N
 
 
 @inlined
-def _tap_value(source: Any, x: Any, y: Any, z: Any, shape: Any, outside: Any) -> Any:
-    """Return a tap's value; an index of -1 is a voxel outside."""
-    if (x < 0) | (y < 0) | (z < 0):
-        return outside
-    return np.float64(source[x * shape[PLANE] + y * shape[LINE] + z - shape[ORIGIN]])
-
-
-@inlined
-def _sum_taps(
+def sum_taps(
     source: Any,
     out: Any,
     points: Any,
@@ -128,6 +122,9 @@ def _sum_taps(
         index, weight: from `find_taps`.
     """
     shape, _, padding, is_flat = sampling
+    plane = shape[PLANE]
+    line = shape[LINE]
+    origin = shape[ORIGIN]
     for k in range(out.shape[0]):
         if padding == CONSTANT and has_no_tap_inside(points, k, shape, count // 2 - 1, is_flat):
             out[k] = np.float32(outside)
@@ -148,60 +145,12 @@ def _sum_taps(
                     share = xy_weight * weight[(2 * MOST_TAPS + c) * PITCH + k]
                     # 0 times an infinity would be NaN.
                     if share != 0.0:
-                        total += share * _tap_value(source, x, y, z, shape, outside)
+                        voxel = tap_index(x, y, z, plane, line, origin)
+                        if voxel < 0:
+                            total += share * outside
+                        else:
+                            total += share * np.float64(source[voxel])
         out[k] = np.float32(total)
-
-
-@inlined
-def resample_ends(
-    source: Any,
-    out: Any,
-    piece: Any,
-    parts: Any,
-    points: Any,
-    sampling: Any,
-    outside: Any,
-    tap_index: Any,
-    tap_weight: Any,
-) -> None:
-    """Write those voxels of a piece, in all channels, that have neighbours outside.
-
-    Args:
-        source: (C, voxels) float32.
-        out: (C, X, Y, Z) float32, the patch.
-        piece: a `Piece`.
-        parts: its `Parts`.
-        points: from `locate_piece`.
-        sampling: a `Sampling`.
-        outside: the value of voxels outside.
-        tap_index, tap_weight: memory for `find_taps`.
-    """
-    i, j, first, length = piece
-    start, stop, low, high = parts
-    if high - low < length:
-        for c in range(source.shape[0]):
-            out[c, i, j, first : first + low] = np.float32(outside)
-            out[c, i, j, first + high : first + length] = np.float32(outside)
-    for end in range(2):
-        end_start = low
-        end_stop = start
-        if end == 1:
-            end_start = stop
-            end_stop = high
-        if end_start < end_stop:
-            end_points = points[end_start:]
-            count = find_taps(end_points, end_stop - end_start, sampling, tap_index, tap_weight)
-            for c in range(source.shape[0]):
-                _sum_taps(
-                    source[c],
-                    out[c, i, j, first + end_start : first + end_stop],
-                    end_points,
-                    sampling,
-                    outside,
-                    count,
-                    tap_index,
-                    tap_weight,
-                )
 
 
 @inlined
@@ -318,8 +267,8 @@ def resample_images(
     lowest = np.empty(PIECE, np.int32)
     pairs = np.empty(4 * PITCH, np.uint64)
     pair_values = pairs.view(np.float32)
-    tap_index = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
-    tap_weight = np.empty(3 * MOST_TAPS * PITCH, np.float64)
+    tap_indices = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
+    tap_weights = np.empty(3 * MOST_TAPS * PITCH, np.float64)
     patch_map = Map(matrix, offset, displacement)
     sampling = Sampling(shape, LINEAR, padding, is_flat)
     # Voxels are found by 32-bit indices, which vectors hold twice as many of.
@@ -353,10 +302,29 @@ def resample_images(
                     inner = out[c, i, j, first + start : first + stop]
                     gather(source[c], stop - start, shape, is_flat, lowest, pairs)
                     _blend(inner, stop - start, is_flat, fractions, pair_values)
+            if high - low < length:
+                for c in range(source.shape[0]):
+                    out[c, i, j, first : first + low] = np.float32(outside)
+                    out[c, i, j, first + high : first + length] = np.float32(outside)
             parts = Parts(start, stop, low, high)
-            resample_ends(
-                source, out, piece, parts, points, sampling, outside, tap_index, tap_weight
-            )
+            for end in range(2):
+                end_start, end_stop = end_of_piece(parts, end)
+                if end_start < end_stop:
+                    end_points = points[end_start:]
+                    num_taps = find_taps(
+                        end_points, end_stop - end_start, sampling, tap_indices, tap_weights
+                    )
+                    for c in range(source.shape[0]):
+                        sum_taps(
+                            source[c],
+                            out[c, i, j, first + end_start : first + end_stop],
+                            end_points,
+                            sampling,
+                            outside,
+                            num_taps,
+                            tap_indices,
+                            tap_weights,
+                        )
 
 
 @inlined
