@@ -520,22 +520,6 @@ def find_taps(points: Any, length: Any, sampling: Any, index: Any, weight: Any) 
 
 
 @inlined
-def tap_index(x: Any, y: Any, z: Any, plane: Any, line: Any, origin: Any) -> Any:
-    """Return a tap's index in the source's memory; -1 outside.
-
-    It gets numbers, not arrays, since it is called for each tap: a call with a branch in it counts
-    the references of its arrays, which takes longer than the rest.
-
-    Args:
-        x, y, z: indices along the axes, from `find_taps`.
-        plane, line, origin: from `layout`.
-    """
-    if (x < 0) | (y < 0) | (z < 0):
-        return np.int64(-1)
-    return np.int64(x * plane + y * line + z - origin)
-
-
-@inlined
 def nearest_voxel(p: Any) -> Any:
     """Return the voxel that is nearest to a coordinate, as a float.
 

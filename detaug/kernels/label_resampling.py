@@ -36,7 +36,6 @@ from detaug.kernels.coordinates import (
     split_axes,
     split_points,
     split_straight_piece,
-    tap_index,
 )
 from detaug.kernels.lanes import load_pair
 from detaug.kernels.resampling import WHERE, gather
@@ -356,6 +355,22 @@ def _heaviest(labels: Any, weights: Any, num_labels: Any, nearest: Any) -> Any:
 
 
 @inlined
+def _tap_index(x: Any, y: Any, z: Any, plane: Any, line: Any, origin: Any) -> Any:
+    """Return a tap's index in the source's memory; -1 outside.
+
+    It gets numbers, not arrays, since it is called for each tap: a call with a branch in it counts
+    the references of its arrays, which takes longer than the rest.
+
+    Args:
+        x, y, z: indices along the axes, from `find_taps`.
+        plane, line, origin: from `layout`.
+    """
+    if (x < 0) | (y < 0) | (z < 0):
+        return np.int64(-1)
+    return np.int64(x * plane + y * line + z - origin)
+
+
+@inlined
 def _settle_taps(
     source: Any,
     out: Any,
@@ -390,7 +405,7 @@ def _settle_taps(
         x = 0 if is_flat else nearest_index[k]
         y = nearest_index[MOST_TAPS * PITCH + k]
         z = nearest_index[2 * MOST_TAPS * PITCH + k]
-        voxel = tap_index(x, y, z, plane, line, origin)
+        voxel = _tap_index(x, y, z, plane, line, origin)
         nearest = outside if voxel < 0 else source[voxel]
         num_labels = np.intp(0)
         for a in range(1 if is_flat else 2):
@@ -404,7 +419,7 @@ def _settle_taps(
                     share = xy_weight * weight[(2 * MOST_TAPS + c) * PITCH + k]
                     if share == 0.0:
                         continue
-                    voxel = tap_index(x, y, z, plane, line, origin)
+                    voxel = _tap_index(x, y, z, plane, line, origin)
                     label = outside if voxel < 0 else source[voxel]
                     m = 0
                     while m < num_labels and labels[m] != label:

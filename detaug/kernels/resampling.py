@@ -33,7 +33,6 @@ from detaug.kernels.coordinates import (
     split_axes,
     split_points,
     split_straight_piece,
-    tap_index,
 )
 from detaug.kernels.lanes import load_pair
 
@@ -145,10 +144,10 @@ def sum_taps(
                     share = xy_weight * weight[(2 * MOST_TAPS + c) * PITCH + k]
                     # 0 times an infinity would be NaN.
                     if share != 0.0:
-                        voxel = tap_index(x, y, z, plane, line, origin)
-                        if voxel < 0:
+                        if (x < 0) | (y < 0) | (z < 0):
                             total += share * outside
                         else:
+                            voxel = x * plane + y * line + z - origin
                             total += share * np.float64(source[voxel])
         out[k] = np.float32(total)
 
@@ -299,8 +298,8 @@ def resample_images(
                 split_points(points[start:], stop - start, shape, is_flat, lowest, fractions)
             if stop > start:
                 for c in range(source.shape[0]):
-                    inner = out[c, i, j, first + start : first + stop]
                     gather(source[c], stop - start, shape, is_flat, lowest, pairs)
+                    inner = out[c, i, j, first + start : first + stop]
                     _blend(inner, stop - start, is_flat, fractions, pair_values)
             if high - low < length:
                 for c in range(source.shape[0]):
