@@ -128,7 +128,7 @@ class Parts(NamedTuple):
 
 @inlined
 def row_of(number: Any, num_planes: Any, num_lines: Any) -> Any:
-    """Return plane and line of a row, in the order in which rows are worked on.
+    """Return the plane and the line of row `number`, in the order in which rows are computed.
 
     Rows are computed in bands of `BAND` planes: line 0 of each plane of the band, then line 1 of
     each, and so on. In a rotated volume these rows read the same lines of the source, which are

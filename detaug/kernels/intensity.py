@@ -37,36 +37,6 @@ def scale_around(source: Any, destination: Any, center: Any, factor: Any, offset
             destination[i] = (source[i] - center) * factor + offset
 
 
-@kernel(
-    "void(float32[::1], float32[::1], float32, float32, float32[::1], float64[::1], float64[::1])"
-)
-def map_piecewise(
-    source: Any, destination: Any, low: Any, per_step: Any, knots: Any, values: Any, slopes: Any
-) -> None:
-    """Write ``values[s] + (x - knots[s]) * slopes[s]`` in float64, s the piece in which x lies.
-
-    NaN stays NaN.
-
-    Args:
-        source: float32, none below ``low``.
-        destination: float32.
-        low: where the first piece begins.
-        per_step: pieces per intensity unit.
-        knots: where each piece begins.
-        values: each piece's value there.
-        slopes: how each piece rises.
-    """
-    last = _f32(knots.shape[0] - 1)
-    for i in range(destination.shape[0]):
-        x = source[i]
-        step = (x - low) * per_step
-        # So that NaN becomes the last piece as well: it is no index.
-        step = step if step < last else last
-        # Unsigned: a signed index would be tested for its sign.
-        piece = np.uint64(np.int32(step))
-        destination[i] = _f32(values[piece] + _f64(x - knots[piece]) * slopes[piece])
-
-
 @inlined
 def _field(line: Any, z: Any, sums: Any, field: Any) -> None:
     """Write exp of a line's polynomial, by Horner's scheme in float64.

@@ -135,9 +135,10 @@ def _weight_of(
 
 @inlined
 def _settle_majorities(pairs: Any, fractions: Any, count: Any, settled: Any) -> None:
-    """Settle, in float32, the voxels of a piece of which one label has most of the weight.
+    """Set, in float32, the labels of the voxels of a piece where one label has most of the weight.
 
-    Two labels are weighed: the first neighbour's, and the first other one.
+    "Most" is more than half. Only two labels are tried: that of the first neighbour, and the first
+    one that differs from it.
 
     Args:
         pairs: `Pairs`.
