@@ -23,7 +23,7 @@ from detaug.kernels.voxels import padded
 # Voxels that are swept together, so that their sum stays in the first-level cache from sweep to
 # sweep.
 _CHUNK = 2048
-# Not plain integers, for each of which Numba would compile what is called once more.
+# Not plain integers, for each of which Numba would compile `weighted_lines` once more.
 _ZERO = np.int64(0)
 _ONE = np.int64(1)
 
@@ -32,17 +32,22 @@ def convolve(volume: np.ndarray, weights: Sequence[np.ndarray], mode: str, out: 
     """Convolve a float32 volume (X, Y, Z) along its axes into another one, or itself.
 
     Args:
+        volume: the volume.
         weights: for each axis the weight at its centre, at distance 1, 2, ..., float32.
         mode: what lies beyond the ends, see `padded`.
+        out: (X, Y, Z) float32; it may be the volume.
     """
     radii = [len(axis_weights) - 1 for axis_weights in weights]
     convolve_padded(padded(volume, [(radius, radius) for radius in radii], mode), out, *weights)
 
 
 @inlined
-def _pair(steps: Any, weights: Any, t: Any, shift: Any) -> Any:
-    """Return the weight of two voxels at equal distance, and their indices."""
-    return weights[t], np.uint64(steps[0, t] + shift), np.uint64(steps[1, t] + shift)
+def _pair(indices: Any, weights: Any, t: Any, shift: Any) -> Any:
+    """Return the weight of two voxels at distance t, and their indices.
+
+    Indices are unsigned: a signed one would be tested for its sign.
+    """
+    return weights[t], np.uint64(indices[0, t] + shift), np.uint64(indices[1, t] + shift)
 
 
 @shared
@@ -50,56 +55,74 @@ def weighted_lines(
     rows: Any,
     centre: Any,
     pitch: Any,
-    steps: Any,
+    indices: Any,
     weights: Any,
     out: Any,
     start: Any,
     out_pitch: Any,
-    count: Any,
-    n: Any,
+    num_lines: Any,
+    length: Any,
 ) -> None:
-    """Write sums of weighted voxels.
+    """Write lines of sums of weighted voxels.
 
-    For k < n, ``out[start + k]`` becomes
+    For k < length, ``out[start + k]`` becomes
 
-    ``weights[0] rows[centre + k] + sum over t > 0 of weights[t] (rows[steps[0, t] + k] +
-    rows[steps[1, t] + k])``,
+    ``weights[0] rows[centre + k] + sum over t > 0 of weights[t] (rows[indices[0, t] + k] +
+    rows[indices[1, t] + k])``,
 
-    and so on, ``count`` times in all, each time ``pitch`` and ``out_pitch`` elements further on.
+    and each further line is made of voxels ``pitch`` elements further on.
+
+    Args:
+        rows: float32, flat.
+        centre: index of the first line's first voxel.
+        pitch: elements from one line to the next.
+        indices: (2, radius + 1) int64, of the voxels before and after the centre.
+        weights: (radius + 1,) float32.
+        out: float32, flat.
+        start: index of the first line's first sum.
+        out_pitch: elements from one line of sums to the next.
+        num_lines: how many lines.
+        length: voxels of a line.
     """
     radius = weights.shape[0] - 1
+    # Three pairs at a time: a sweep for each pair would read and write the sums three times as
+    # often.
     whole = radius - radius % 3
-    length = np.uint64(n)
-    for line in range(count):
+    num_voxels = np.uint64(length)
+    for line in range(num_lines):
         shift = line * pitch
-        to = np.uint64(start + line * out_pitch)
+        first_out = np.uint64(start + line * out_pitch)
         middle = np.uint64(centre + shift)
-        for k in range(length):
-            out[to + k] = weights[0] * rows[middle + k]
+        for k in range(num_voxels):
+            out[first_out + k] = weights[0] * rows[middle + k]
         for t in range(1, whole, 3):
-            u, a, b = _pair(steps, weights, t, shift)
-            v, c, d = _pair(steps, weights, t + 1, shift)
-            w, e, f = _pair(steps, weights, t + 2, shift)
-            for k in range(length):
-                inner = v * (rows[c + k] + rows[d + k]) + w * (rows[e + k] + rows[f + k])
-                out[to + k] += u * (rows[a + k] + rows[b + k]) + inner
+            w1, before1, after1 = _pair(indices, weights, t, shift)
+            w2, before2, after2 = _pair(indices, weights, t + 1, shift)
+            w3, before3, after3 = _pair(indices, weights, t + 2, shift)
+            for k in range(num_voxels):
+                outer = w2 * (rows[before2 + k] + rows[after2 + k]) + w3 * (
+                    rows[before3 + k] + rows[after3 + k]
+                )
+                out[first_out + k] += w1 * (rows[before1 + k] + rows[after1 + k]) + outer
         if radius - whole == 1:
-            u, a, b = _pair(steps, weights, radius, shift)
-            for k in range(length):
-                out[to + k] += u * (rows[a + k] + rows[b + k])
+            w1, before1, after1 = _pair(indices, weights, radius, shift)
+            for k in range(num_voxels):
+                out[first_out + k] += w1 * (rows[before1 + k] + rows[after1 + k])
         elif radius - whole == 2:
-            u, a, b = _pair(steps, weights, radius - 1, shift)
-            v, c, d = _pair(steps, weights, radius, shift)
-            for k in range(length):
-                out[to + k] += u * (rows[a + k] + rows[b + k]) + v * (rows[c + k] + rows[d + k])
+            w1, before1, after1 = _pair(indices, weights, radius - 1, shift)
+            w2, before2, after2 = _pair(indices, weights, radius, shift)
+            for k in range(num_voxels):
+                out[first_out + k] += w1 * (rows[before1 + k] + rows[after1 + k]) + w2 * (
+                    rows[before2 + k] + rows[after2 + k]
+                )
 
 
 @inlined
-def _symmetric(steps: Any, centre: Any, step: Any, radius: Any) -> None:
+def _index_symmetrically(indices: Any, centre: Any, step: Any, radius: Any) -> None:
     """Write the indices at distances 1, 2 ... ``radius`` on both sides of the centre."""
     for t in range(1, radius + 1):
-        steps[0, t] = centre - t * step
-        steps[1, t] = centre + t * step
+        indices[0, t] = centre - t * step
+        indices[1, t] = centre + t * step
 
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], float32[::1], float32[::1], float32[::1])")
@@ -108,45 +131,55 @@ def convolve_padded(
 ) -> None:
     """Convolve a volume that is longer than ``destination`` by the weights' reach.
 
-    It is longer at both ends of each axis.
+    Args:
+        source: (X + 2 r0, Y + 2 r1, Z + 2 r2), with r0, r1 and r2 the radii of the weights.
+        destination: (X, Y, Z).
+        weights0, weights1, weights2: along the axes, from the centre outwards.
     """
     n0, n1, n2 = destination.shape
     r0 = weights0.shape[0] - 1
     r1 = weights1.shape[0] - 1
     r2 = weights2.shape[0] - 1
-    lines = n1 + 2 * r1
+    padded_lines = n1 + 2 * r1
     pitch = n2 + 2 * r2
-    size = n1 * n2
-    slots = 2 * r0 + 1
-    ring = np.empty(slots * size, np.float32)
-    rows = np.empty(lines * n2, np.float32)
-    steps = np.zeros((2, max(r0, r1, r2) + 1), np.int64)
+    plane_size = n1 * n2
+    # Planes that one plane of the result is summed of; each new one replaces the oldest.
+    num_slots = 2 * r0 + 1
+    ring = np.empty(num_slots * plane_size, np.float32)
+    rows = np.empty(padded_lines * n2, np.float32)
+    indices = np.zeros((2, max(r0, r1, r2) + 1), np.int64)
     voxels = source.reshape(-1)
     result = destination.reshape(-1)
     block = max(1, _CHUNK // n2)
     for i in range(n0 + 2 * r0):
-        for j in range(0, lines, block):
-            centre = (i * lines + j) * pitch + r2
-            _symmetric(steps, centre, 1, r2)
+        for j in range(0, padded_lines, block):
+            centre = (i * padded_lines + j) * pitch + r2
+            num_lines = min(block, padded_lines - j)
+            _index_symmetrically(indices, centre, 1, r2)
             weighted_lines(
-                voxels, centre, pitch, steps, weights2, rows, j * n2, n2, min(block, lines - j), n2
+                voxels, centre, pitch, indices, weights2, rows, j * n2, n2, num_lines, n2
             )
-        for f in range(0, size, _CHUNK):
-            centre = r1 * n2 + f
-            _symmetric(steps, centre, n2, r1)
-            slot = (i % slots) * size + f
+        for first in range(0, plane_size, _CHUNK):
+            centre = r1 * n2 + first
+            slot_start = (i % num_slots) * plane_size + first
+            length = min(_CHUNK, plane_size - first)
+            _index_symmetrically(indices, centre, n2, r1)
             weighted_lines(
-                rows, centre, _ZERO, steps, weights1, ring, slot, _ZERO, _ONE, min(_CHUNK, size - f)
+                rows, centre, _ZERO, indices, weights1, ring, slot_start, _ZERO, _ONE, length
             )
         plane = i - 2 * r0
-        for f in range(0, size if plane >= 0 else 0, _CHUNK):
+        if plane < 0:
+            # The ring does not hold all planes yet that the first one is summed of.
+            continue
+        for first in range(0, plane_size, _CHUNK):
             for t in range(1, r0 + 1):
-                steps[0, t] = ((plane + r0 - t) % slots) * size + f
-                steps[1, t] = ((plane + r0 + t) % slots) * size + f
-            centre = ((plane + r0) % slots) * size + f
-            to = plane * size + f
+                indices[0, t] = ((plane + r0 - t) % num_slots) * plane_size + first
+                indices[1, t] = ((plane + r0 + t) % num_slots) * plane_size + first
+            centre = ((plane + r0) % num_slots) * plane_size + first
+            result_start = plane * plane_size + first
+            length = min(_CHUNK, plane_size - first)
             weighted_lines(
-                ring, centre, _ZERO, steps, weights0, result, to, _ZERO, _ONE, min(_CHUNK, size - f)
+                ring, centre, _ZERO, indices, weights0, result, result_start, _ZERO, _ONE, length
             )
 
 
@@ -154,29 +187,33 @@ def convolve_padded(
 def sharpen_padded(source: Any, destination: Any, strength: Any) -> None:
     """Add ``strength * sum of (x - neighbour)`` over the nearest neighbours to each voxel x.
 
-    They are those along all axes; along Y if that has several voxels.
-
-    In float64, for the differences are small where an image is smooth.
+    They are those along X and Z, and along Y if the image has several voxels there. In float64,
+    because the differences are small where an image is smooth.
 
     Args:
-        source: longer than ``destination`` by one voxel at both ends of each axis.
+        source: (X + 2, Y + 2, Z + 2): one voxel more at both ends of each axis.
+        destination: (X, Y, Z).
+        strength: the factor.
     """
     one = np.uint64(1)
-    solid = destination.shape[1] > 1
+    is_volume = destination.shape[1] > 1
+    num_neighbours = 6.0 if is_volume else 4.0
     for i in range(destination.shape[0]):
         for j in range(destination.shape[1]):
             line = source[i + 1, j + 1]
-            before = source[i, j + 1]
-            after = source[i + 2, j + 1]
-            above = source[i + 1, j]
-            below = source[i + 1, j + 2]
+            before_x = source[i, j + 1]
+            after_x = source[i + 2, j + 1]
+            before_y = source[i + 1, j]
+            after_y = source[i + 1, j + 2]
             out = destination[i, j]
             for k in range(np.uint64(destination.shape[2])):
-                at = k + one
-                x = np.float64(line[at])
-                rest = (np.float64(line[k]) + np.float64(line[at + one])) + (
-                    np.float64(before[at]) + np.float64(after[at])
+                middle = k + one
+                x = np.float64(line[middle])
+                neighbours = (np.float64(line[k]) + np.float64(line[middle + one])) + (
+                    np.float64(before_x[middle]) + np.float64(after_x[middle])
                 )
-                if solid:
-                    rest = rest + (np.float64(above[at]) + np.float64(below[at]))
-                out[k] = np.float32(x + strength * ((6.0 if solid else 4.0) * x - rest))
+                if is_volume:
+                    neighbours = neighbours + (
+                        np.float64(before_y[middle]) + np.float64(after_y[middle])
+                    )
+                out[k] = np.float32(x + strength * (num_neighbours * x - neighbours))

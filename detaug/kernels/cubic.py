@@ -17,51 +17,77 @@ from detaug.kernels.coordinates import (
     CONSTANT,
     CUBIC,
     LINE,
+    MOST_TAPS,
     ORIGIN,
     PIECE,
     PITCH,
     PLANE,
     Map,
+    Parts,
+    Piece,
     Sampling,
-    place_piece,
-    tap_piece,
+    end_of_piece,
+    find_taps,
+    locate_piece,
 )
-from detaug.kernels.resampling import WHERE, sample_taps
+from detaug.kernels.resampling import WHERE, sum_taps
 
+# With t from 0 to 1 the distance from p1: w0 = a t (1 - t)², w3 = a t² (1 - t), and w2 =
+# b t + c t² + d t³ with b = -a, c = 2 a + 3 and d = -(a + 2).
 _A = np.float32(-0.75)
-_ONE = np.float32(1)
 _B = np.float32(0.75)
 _C = np.float32(1.5)
-_D = np.float32(1.25)
+_MINUS_D = np.float32(1.25)
+_ONE = np.float32(1)
 
 
 @inlined
-def _weigh_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, weight: Any) -> None:
+def _weigh_piece(
+    points: Any, count: Any, shape: Any, is_flat: Any, lowest: Any, weight: Any
+) -> None:
     """Write the index of the lowest neighbour, and the weights w0, w2, w3 along each axis.
 
-    Weight n of axis a of voxel k is at ``(3 * a + n) * PITCH + k``. All neighbours of the voxels
-    are inside.
+    All neighbours are inside the source.
+
+    Args:
+        points: float64, from `locate_piece`.
+        count: of voxels.
+        shape: from `layout`.
+        is_flat: the source is a plane.
+        lowest: (count,) int32.
+        weight: float32. Weight n of axis a of voxel k is at ``(3 * a + n) * PITCH + k``.
     """
     for k in range(count):
-        index[k] = -np.int32(shape[ORIGIN])
-    for axis in range(1 if flat else 0, 3):
-        step = np.int32(shape[PLANE] if axis == 0 else (shape[LINE] if axis == 1 else 1))
+        lowest[k] = -np.int32(shape[ORIGIN])
+    for axis in range(1 if is_flat else 0, 3):
+        step = np.int32(1)
+        if axis == 0:
+            step = np.int32(shape[PLANE])
+        elif axis == 1:
+            step = np.int32(shape[LINE])
         last = np.int32(shape[axis] - 3)
-        row = rows[axis * PITCH :]
-        own = weight[3 * axis * PITCH :]
+        along_axis = points[axis * PITCH :]
+        axis_weight = weight[3 * axis * PITCH :]
         for k in range(count):
-            base = min(np.int32(row[k]), last)
-            t = np.float32(row[k] - np.float64(base))
+            base = min(np.int32(along_axis[k]), last)
+            t = np.float32(along_axis[k] - np.float64(base))
             s = _ONE - t
-            own[k] = _A * t * s * s
-            own[PITCH + k] = t * (_B + t * (_C - _D * t))
-            own[2 * PITCH + k] = _A * t * t * s
-            index[k] = np.int32(index[k] + np.int32(np.int32(base - np.int32(1)) * step))
+            axis_weight[k] = _A * t * s * s
+            axis_weight[PITCH + k] = t * (_B + t * (_C - _MINUS_D * t))
+            axis_weight[2 * PITCH + k] = _A * t * t * s
+            lowest[k] = np.int32(lowest[k] + np.int32(np.int32(base - np.int32(1)) * step))
 
 
 @inlined
 def _join(parts: Any, count: Any, weight: Any, out: Any) -> None:
-    """Interpolate between four voxels, lines or planes, whose values are in ``parts``."""
+    """Interpolate between four voxels, lines or planes.
+
+    Args:
+        parts: their values, float32, `PITCH` apart.
+        count: of voxels.
+        weight: from `_weigh_piece`, of one axis.
+        out: (count,) float32.
+    """
     for k in range(count):
         base = parts[PITCH + k]
         out[k] = base + (
@@ -81,74 +107,77 @@ def resample_cubic(
     matrix: Any,
     offset: Any,
     displacement: Any,
-    value: Any,
-    flat: Any,
+    outside: Any,
+    is_flat: Any,
 ) -> None:
     """Resample all channels of a patch.
 
-    Arguments are those of `detaug.kernels.resampling.resample_images`; ``value`` lies outside.
+    Arguments are those of `detaug.kernels.resampling.resample_images`.
     """
-    rows = np.empty(3 * PITCH, np.float64)
-    index = np.empty(PIECE, np.int32)
+    points = np.empty(3 * PITCH, np.float64)
+    lowest = np.empty(PIECE, np.int32)
     weight = np.empty(9 * PITCH, np.float32)
     neighbours = np.empty(4 * PITCH, np.float32)
     lines = np.empty(4 * PITCH, np.float32)
     planes = np.empty(4 * PITCH, np.float32)
-    tap_index = np.zeros(12 * PITCH, np.int64)
-    tap_weight = np.empty(12 * PITCH, np.float64)
+    tap_indices = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
+    tap_weights = np.empty(3 * MOST_TAPS * PITCH, np.float64)
     patch_map = Map(matrix, offset, displacement)
-    sampling = Sampling(shape, CUBIC, CONSTANT, flat)
-    line = np.intp(shape[LINE])
-    plane = np.intp(shape[PLANE])
+    sampling = Sampling(shape, CUBIC, CONSTANT, is_flat)
+    line_step = np.intp(shape[LINE])
+    plane_step = np.intp(shape[PLANE])
     for row in range(out.shape[1] * out.shape[2]):
         i = row // out.shape[2]
         j = row % out.shape[2]
-        for begin in range(0, out.shape[3], PIECE):
-            length = min(PIECE, out.shape[3] - begin)
-            start, stop, low, high = place_piece(
-                rows, patch_map, i, j, begin, length, sampling, source.shape[1]
+        for first in range(0, out.shape[3], PIECE):
+            length = min(PIECE, out.shape[3] - first)
+            piece = Piece(i, j, first, length)
+            start, stop, low, high = locate_piece(
+                points, patch_map, piece, sampling, source.shape[1]
             )
             count = stop - start
             if count > 0:
-                _weigh_piece(rows[start:], count, shape, flat, index, weight)
+                _weigh_piece(points[start:], count, shape, is_flat, lowest, weight)
                 for c in range(source.shape[0]):
                     voxels = source[c]
-                    for a in range(1 if flat else 4):
+                    for a in range(1 if is_flat else 4):
                         for b in range(4):
-                            shift = a * plane + b * line
+                            step = a * plane_step + b * line_step
                             for k in range(count):
                                 # Unsigned: a signed index would be tested for its sign.
-                                base_index = np.uint64(np.intp(index[k]) + shift)
+                                base_index = np.uint64(np.intp(lowest[k]) + step)
                                 for n in range(4):
                                     neighbours[n * PITCH + k] = voxels[base_index + np.uint64(n)]
                             _join(neighbours, count, weight[6 * PITCH :], lines[b * PITCH :])
                         _join(lines, count, weight[3 * PITCH :], planes[a * PITCH :])
-                    line_out = out[c, i, j, begin + start : begin + stop]
-                    if flat:
-                        for k in range(
-                            count
-                        ):  # one array assigned to another compiles error messages for 2 s
-                            line_out[k] = planes[k]
+                    line = out[c, i, j, first + start : first + stop]
+                    if is_flat:
+                        # Not ``line[:] = planes[:count]``, for which error messages are compiled
+                        # that take 2 s.
+                        for k in range(count):
+                            line[k] = planes[k]
                     else:
-                        _join(planes, count, weight, line_out)
+                        _join(planes, count, weight, line)
             if high - low < length:
                 for c in range(source.shape[0]):
-                    out[c, i, j, begin : begin + low] = np.float32(value)
-                    out[c, i, j, begin + high : begin + length] = np.float32(value)
-            for side in range(2):
-                one, other = (low, start) if side == 0 else (stop, high)
-                if one < other:
-                    part = rows[one:]
-                    taps = tap_piece(part, other - one, sampling, tap_index, tap_weight)
+                    out[c, i, j, first : first + low] = np.float32(outside)
+                    out[c, i, j, first + high : first + length] = np.float32(outside)
+            parts = Parts(start, stop, low, high)
+            for end in range(2):
+                end_start, end_stop = end_of_piece(parts, end)
+                if end_start < end_stop:
+                    end_points = points[end_start:]
+                    num_taps = find_taps(
+                        end_points, end_stop - end_start, sampling, tap_indices, tap_weights
+                    )
                     for c in range(source.shape[0]):
-                        sample_taps(
+                        sum_taps(
                             source[c],
-                            out[c, i, j, begin + one : begin + other],
-                            part,
-                            other - one,
+                            out[c, i, j, first + end_start : first + end_stop],
+                            end_points,
                             sampling,
-                            value,
-                            taps,
-                            tap_index,
-                            tap_weight,
+                            outside,
+                            num_taps,
+                            tap_indices,
+                            tap_weights,
                         )

@@ -20,19 +20,23 @@ from detaug.kernels.compiling import kernel
     " ::1])"
 )
 def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: Any) -> None:
-    """Project a field (X, Y, Z) on a separable basis: write the coefficients (Kx, Ky, Kz).
+    """Project a field on a separable basis, summing in the order of the voxels.
 
-    Sums run in the order of the voxels.
+    Args:
+        noise: (X, Y, Z), the field.
+        basis_x, basis_y, basis_z: (voxels, frequencies).
+        coefficients: (Kx, Ky, Kz), the result.
     """
     row = np.empty(basis_z.shape[1], np.float32)
     plane = np.empty((basis_y.shape[1], basis_z.shape[1]), np.float32)
     coefficients[:] = np.float32(0)
-    # rows and planes are indexed, not taken as views: a view costs atomic operations on a reference
-    # count
+    # Rows and planes are indexed, not taken as views: a view costs atomic operations on a reference
+    # count.
     for i in range(noise.shape[0]):
         plane[:] = np.float32(0)
         for j in range(noise.shape[1]):
             row[:] = np.float32(0)
+            # Four voxels at a time: a row of sums is read and written once for all four.
             whole = noise.shape[2] // 4 * 4
             for k in range(0, whole, 4):
                 a = noise[i, j, k]
@@ -44,18 +48,18 @@ def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: 
                         c * basis_z[k + 2, n] + d * basis_z[k + 3, n]
                     )
             for k in range(whole, noise.shape[2]):
-                a = noise[i, j, k]
+                voxel = noise[i, j, k]
                 for n in range(row.shape[0]):
-                    row[n] += a * basis_z[k, n]
+                    row[n] += voxel * basis_z[k, n]
             for m in range(plane.shape[0]):
-                a = basis_y[j, m]
+                factor_y = basis_y[j, m]
                 for n in range(row.shape[0]):
-                    plane[m, n] += a * row[n]
+                    plane[m, n] += factor_y * row[n]
         for f in range(coefficients.shape[0]):
-            a = basis_x[i, f]
+            factor_x = basis_x[i, f]
             for m in range(plane.shape[0]):
                 for n in range(plane.shape[1]):
-                    coefficients[f, m, n] += a * plane[m, n]
+                    coefficients[f, m, n] += factor_x * plane[m, n]
 
 
 @kernel(
@@ -63,29 +67,32 @@ def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: 
     " ::1])"
 )
 def evaluate(coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any, out: Any) -> None:
-    """Evaluate a field (X, Y, Z), plane by plane.
+    """Evaluate a field, plane by plane.
 
     Args:
         coefficients: (Kx, Ky, Kz), Kz a multiple of 4 (filled with zeros).
-        basis_x, basis_y: (voxels, frequencies). basis_z: (Kz, voxels).
+        basis_x, basis_y: (voxels, frequencies).
+        basis_z: (Kz, voxels): transposed, for the innermost loop runs along voxels.
+        out: (X, Y, Z), the field.
     """
     plane = np.empty((coefficients.shape[1], coefficients.shape[2]), np.float32)
     row = np.empty(coefficients.shape[2], np.float32)
     for i in range(out.shape[0]):
         plane[:] = np.float32(0)
         for f in range(coefficients.shape[0]):
-            a = basis_x[i, f]
+            factor_x = basis_x[i, f]
             for m in range(plane.shape[0]):
                 for n in range(plane.shape[1]):
-                    plane[m, n] += a * coefficients[f, m, n]
+                    plane[m, n] += factor_x * coefficients[f, m, n]
         for j in range(out.shape[1]):
             row[:] = np.float32(0)
             for m in range(plane.shape[0]):
-                a = basis_y[j, m]
+                factor_y = basis_y[j, m]
                 for n in range(plane.shape[1]):
-                    row[n] += a * plane[m, n]
+                    row[n] += factor_y * plane[m, n]
             line = out[i, j]
             line[:] = np.float32(0)
+            # Four frequencies at a time, as in `project`.
             for n in range(0, basis_z.shape[0], 4):
                 a = row[n]
                 b = row[n + 1]

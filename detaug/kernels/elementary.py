@@ -63,7 +63,8 @@ def value_of(key: Any) -> Any:
 
 
 _ONE = _f32(1)
-# Adding it leaves an integer in the low bits, rounded to nearest, ties to even.
+# Adding it leaves an integer in the low bits, rounded to nearest, ties to even; subtracting it
+# again gives that integer as a float32.
 _ROUNDER = _f32(1.5 * 2.0**23)
 _ONE_BITS = _u32(0x3F800000)
 _SQRT_HALF_BITS = _u32(0x3F3504F3)
@@ -72,7 +73,8 @@ _MIN_NORMAL = _f32(2.0**-126)
 
 _LOG2_E = 1.4426950408889634
 _MINUS_LN2 = _f32(-0.6931471805599453)
-_LN2_HIGH = _f32(0.693359375)  # 12 bits, products with small integers are exact
+# 12 bits of ln 2, so that its products with small integers are exact, and the rest.
+_LN2_HIGH = _f32(0.693359375)
 _LN2_LOW = _f32(-2.12194440e-4)
 
 # (ln(1 + f) - f) / f² on [√½ - 1, √2 - 1]; absolute error of the whole 2^-24.7
@@ -106,9 +108,10 @@ def negative_log(x: Any) -> Any:
 
     It is good to 5e-8 absolutely or 2 ulp, whichever is more.
     """
-    k = _u32(bits_of_float(x) - _SQRT_HALF_BITS)
-    exponent = _f32(_i32(_i32(k) >> _i32(23)))
-    f = float_from_bits(_u32(_u32(k & _MANTISSA) + _SQRT_HALF_BITS)) - _ONE
+    # x = 2^exponent (1 + f), with 1 + f from √½ to √2: around 1 the polynomial is at its best.
+    bits = _u32(bits_of_float(x) - _SQRT_HALF_BITS)
+    exponent = _f32(_i32(_i32(bits) >> _i32(23)))
+    f = float_from_bits(_u32(_u32(bits & _MANTISSA) + _SQRT_HALF_BITS)) - _ONE
     f_2 = f * f
     p = ((_B0 + _B1 * f) + (_B2 + _B3 * f) * f_2) + ((_B4 + _B5 * f) + _B6 * f_2) * (f_2 * f_2)
     return exponent * _MINUS_LN2 - (f + f_2 * p)
@@ -120,6 +123,7 @@ def exponential(x: Any) -> Any:
 
     It is infinity above 88.73, subnormal numbers and then 0 below -87.34; NaN of NaN.
     """
+    # Limited to where the result is infinite or 0: the integer below must fit into an exponent.
     x = _f32(90) if x > _f32(90) else x
     x = _f32(-105) if x < _f32(-105) else x
     shifted = x * _f32(_LOG2_E) + _ROUNDER
@@ -128,7 +132,7 @@ def exponential(x: Any) -> Any:
     r_2 = r * r
     p = (_E0 + _E1 * r) + ((_E2 + _E3 * r) + _E4 * r_2) * r_2
     value = _ONE + (r + r_2 * p)
-    # in two factors, for n runs from -151 to 130
+    # In two factors, for n runs from -151 to 130, and a float32's exponent from -126 to 127.
     power_of_two = _i32(bits_of_float(shifted) - bits_of_float(_ROUNDER))
     half = _i32(power_of_two >> _i32(1))
     other = _i32(power_of_two - half)
@@ -146,6 +150,7 @@ def unit_power(base: Any, exponent: Any) -> Any:
     What the rounding of exponent · log2(base) does to a result is small where the result itself is.
     A base below 2^-126 counts as 0. NaN of NaN.
     """
+    # base = 2^k (1 + f), as in `negative_log`.
     bits = _u32(bits_of_float(base) - _SQRT_HALF_BITS)
     k = _f32(_i32(_i32(bits) >> _i32(23)))
     f = float_from_bits(_u32(_u32(bits & _MANTISSA) + _SQRT_HALF_BITS)) - _ONE
@@ -154,13 +159,15 @@ def unit_power(base: Any, exponent: Any) -> Any:
     p = ((_G0 + _G1 * f) + (_G2 + _G3 * f) * f_2) + (
         ((_G4 + _G5 * f) + (_G6 + _G7 * f) * f_2) + _G8 * f_4
     ) * f_4
-    total = exponent * (k + f * p)
-    total = _f32(-126) if total < _f32(-126) else total
-    shifted = total + _ROUNDER
-    r = total - (shifted - _ROUNDER)
+    power = exponent * (k + f * p)
+    # The least exponent of a normal number.
+    power = _f32(-126) if power < _f32(-126) else power
+    shifted = power + _ROUNDER
+    r = power - (shifted - _ROUNDER)
     r_2 = r * r
     q = (_P0 + _P1 * r) + ((_P2 + _P3 * r) + (_P4 + _P5 * r) * r_2) * r_2
     value = (_ONE + r * q) * float_from_bits(
         _u32(_u32(bits_of_float(shifted) << _u32(23)) + _ONE_BITS)
     )
+    # 0 times the base, so that NaN stays NaN.
     return value if base >= _MIN_NORMAL else base * _f32(0)

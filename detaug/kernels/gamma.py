@@ -19,10 +19,13 @@ from detaug.kernels.scalars import cosine, exponential, exponentials, natural_lo
 from detaug.kernels.statistics import LANES, add_to_lanes, mean_and_deviation
 from detaug.kernels.threefry import PIECE
 
+#: Up to this exponent the polynomial is close enough.
 LARGEST = 8.0
 
+# Coefficients of the polynomial.
 _TERMS = 8
 _HALF = LANES // 2
+# Chebyshev's nodes for m - 1, m from √½ to √2.
 _MIDDLE = (math.sqrt(2.0) + math.sqrt(0.5)) / 2.0 - 1.0
 _HALF_WIDTH = (math.sqrt(2.0) - math.sqrt(0.5)) / 2.0
 _NODES = [_MIDDLE + _HALF_WIDTH * cosine(math.pi * (j + 0.5) / _TERMS) for j in range(_TERMS)]
@@ -32,10 +35,12 @@ _f32 = np.float32
 _u32 = np.uint32
 _ZERO = _f32(0)
 _ONE = _f32(1)
+# The bits of 1 and of √½ as float32, and those that hold a float32's mantissa.
 _ONE_BITS = _u32(0x3F800000)
 _SQRT_HALF_BITS = _u32(0x3F3504F3)
 _MANTISSA = _u32(0x007FFFFF)
-_LONG_WAY = _f32(LARGEST)
+_LARGEST = _f32(LARGEST)
+_LN2 = 0.6931471805599453
 
 
 def power_parts(exponent: float) -> tuple[np.ndarray, np.ndarray]:
@@ -47,7 +52,8 @@ def power_parts(exponent: float) -> tuple[np.ndarray, np.ndarray]:
     differences = [
         (exponential(exponent * log) - 1.0) / f for f, log in zip(_NODES, _LOGARITHMS, strict=True)
     ]
-    # Newton's divided differences, multiplied out
+    # Newton's divided differences, then multiplied out, in float64: coefficients are rounded to
+    # float32 once, at the end.
     for order in range(1, _TERMS):
         for j in range(_TERMS - 1, order - 1, -1):
             differences[j] = (differences[j] - differences[j - 1]) / (_NODES[j] - _NODES[j - order])
@@ -56,7 +62,7 @@ def power_parts(exponent: float) -> tuple[np.ndarray, np.ndarray]:
         for i in range(_TERMS - 1, 0, -1):
             monomials[i] = monomials[i - 1] - _NODES[j] * monomials[i]
         monomials[0] = differences[j] - _NODES[j] * monomials[0]
-    scales = exponentials(np.arange(-127, 1) * (exponent * 0.6931471805599453)).astype(np.float32)
+    scales = exponentials(np.arange(-127, 1) * (exponent * _LN2)).astype(np.float32)
     scales[0] = 0
     return np.array(monomials, np.float32), scales
 
@@ -70,11 +76,17 @@ def _curve_of_piece(
     polynomial: Any,
     scales: Any,
     out: Any,
-    places: Any,
+    scale_index: Any,
 ) -> None:
-    """Write the curve of at most `PIECE` values."""
+    """Write the curve of at most `PIECE` values.
+
+    Args:
+        source, origin, width, exponent, polynomial, scales: as in `gamma_curve`.
+        out: float32.
+        scale_index: uint32, memory.
+    """
     count = source.shape[0]
-    if exponent > _LONG_WAY:
+    if exponent > _LARGEST:
         for i in range(count):
             out[i] = unit_power((source[i] - origin) / width, exponent)
         return
@@ -89,25 +101,32 @@ def _curve_of_piece(
     for i in range(count):
         base = (source[i] - origin) / width
         base = base if base > _ZERO else _ZERO
+        # The exponent of base / √½, so that what is left is a mantissa m from √½ to √2.
         bits = _u32(bits_of_float(base) - _SQRT_HALF_BITS)
-        places[i] = _u32(_u32(_u32(bits + _ONE_BITS) >> _u32(23)) & _u32(127))
+        scale_index[i] = _u32(_u32(_u32(bits + _ONE_BITS) >> _u32(23)) & _u32(127))
         f = float_from_bits(_u32(_u32(bits & _MANTISSA) + _SQRT_HALF_BITS)) - _ONE
         f_2 = f * f
         q = ((a0 + a1 * f) + (a2 + a3 * f) * f_2) + ((a4 + a5 * f) + (a6 + a7 * f) * f_2) * (
             f_2 * f_2
         )
         out[i] = _ONE + f * q
+    # A loop of its own: with look-ups in it, the one above would not use vectors on older CPUs.
+    # Unsigned: a signed index would be tested for its sign.
     for i in range(count):
-        out[i] *= scales[
-            np.uint64(places[i])
-        ]  # unsigned: a signed index would be tested for its sign
+        out[i] *= scales[np.uint64(scale_index[i])]
 
 
 @inlined
 def _add_whole_piece(values: Any, pivot: Any, sums: Any, squares: Any) -> None:
     """Add exactly `PIECE` values, eight of which are added in float32 before they go to their lane.
 
-    With a pivot next to the mean, float32 loses nothing that matters.
+    With a pivot next to the mean, float32 loses nothing that matters, and there are an eighth of
+    the conversions to float64.
+
+    Args:
+        values: (PIECE,) float32.
+        pivot: float32, a guess at the mean.
+        sums, squares: (LANES,) float64; the first half of the lanes is added to.
     """
     for i in range(_HALF):
         a = values[i] - pivot
@@ -143,12 +162,17 @@ def gamma_curve(
     They are those of the new values.
 
     Args:
-        source, destination: flat, which may be one array; all bases must be from 0 to 1.
+        source: flat; all bases must be from 0 to 1.
+        destination: flat; it may be the source.
+        origin, width: of the bases.
+        exponent: above 0.
         polynomial, scales: `power_parts`.
-        pivot: a guess at the mean.
+        pivot: a guess at the mean of the new values.
     """
+    # The curve goes to the destination by way of this: the compiler knows that it is none of the
+    # two arrays, which may be one.
     curve = np.empty(PIECE, np.float32)
-    places = np.empty(PIECE, np.uint32)
+    scale_index = np.empty(PIECE, np.uint32)
     sums = np.zeros(LANES)
     squares = np.zeros(LANES)
     for start in range(0, source.shape[0], PIECE):
@@ -161,7 +185,7 @@ def gamma_curve(
             polynomial,
             scales,
             curve,
-            places,
+            scale_index,
         )
         if result.shape[0] == PIECE:
             _add_whole_piece(curve, pivot, sums, squares)

@@ -26,9 +26,9 @@ def clamp(values: Any, low: Any, high: Any) -> None:
 
 @kernel("void(float32[::1], float32[::1], float32, float32, float32)")
 def scale_around(source: Any, destination: Any, center: Any, factor: Any, offset: Any) -> None:
-    """Write ``(source - center) · factor + offset``."""
-    # two loops, for the compiler's test that the arrays do not overlap fails, and with it vectors,
-    # where they are one
+    """Write ``(source - center) · factor + offset``; source and destination may be one array."""
+    # Two loops: where both arrays are one, the compiler's test that they do not overlap fails, and
+    # the loop behind it uses no vectors.
     if source.ctypes.data == destination.ctypes.data:
         for i in range(destination.shape[0]):
             destination[i] = (destination[i] - center) * factor + offset
@@ -41,8 +41,11 @@ def scale_around(source: Any, destination: Any, center: Any, factor: Any, offset
 def _field(line: Any, z: Any, sums: Any, field: Any) -> None:
     """Write exp of a line's polynomial, by Horner's scheme in float64.
 
-    What the sum loses as float32 is made up for: e^(h + r) = e^h (1 + r) where r is below half an
-    ulp of h.
+    Args:
+        line: the coefficients of the powers of z.
+        z: positions along the line.
+        sums: (voxels,) float64, memory.
+        field: (voxels,) float32, the result.
     """
     highest = line.shape[0] - 1
     for k in range(z.shape[0]):
@@ -52,6 +55,8 @@ def _field(line: Any, z: Any, sums: Any, field: Any) -> None:
         for k in range(z.shape[0]):
             sums[k] = sums[k] * z[k] + coefficient
     for k in range(z.shape[0]):
+        # What the sum loses as float32 is made up for: e^(h + r) = e^h (1 + r) where r is below
+        # half an ulp of h.
         rounded = _f32(sums[k])
         value = exponential(rounded)
         field[k] = value + value * _f32(sums[k] - _f64(rounded))
@@ -67,9 +72,9 @@ def multiply_by_field(
     """Write ``source[i, j, k] * exp(Σ coefficients[a, b, c] x[i]^a y[j]^b z[k]^c)``.
 
     Args:
-        source, destination: (X, Y * Z).
-        coefficients: one for each three powers.
-        x, y, z: the voxels' places along the axes.
+        source, destination: (X, Y * Z), float32; they may be one array.
+        coefficients: float64, one for each three powers.
+        x, y, z: float64, the voxels' positions along the axes.
     """
     n0, n1, n2 = coefficients.shape
     length = z.shape[0]
@@ -78,6 +83,7 @@ def multiply_by_field(
     sums = np.empty(length)
     field = np.empty(length, np.float32)
     for i in range(x.shape[0]):
+        # Horner's scheme in x for each plane, in y for each line, in z for each voxel.
         for b in range(n1):
             for c in range(n2):
                 total = coefficients[n0 - 1, b, c]
@@ -93,6 +99,8 @@ def multiply_by_field(
             _field(line, z, sums, field)
             line_in = source[i, j * length : (j + 1) * length]
             result = destination[i, j * length : (j + 1) * length]
+            # In two loops, since the compiler does not know that line and result are one array, or
+            # do not overlap.
             for k in range(length):
                 field[k] = line_in[k] * field[k]
             for k in range(length):

@@ -1,13 +1,13 @@
 """Labels resampled through an affine map: per voxel the label with the largest interpolated weight.
 
 This is the argmax over interpolated one-hot channels, without making them: where all neighbours
-have one label, that is the answer; elsewhere the few labels among the neighbours are weighed in
-float64.
+have one label, that is the answer; where one label has most of the weight in float32, that is the
+answer; elsewhere the few labels among the neighbours are weighed in float64.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,22 +16,26 @@ from detaug.kernels.coordinates import (
     CONSTANT,
     LINE,
     LINEAR,
+    MOST_TAPS,
     NEAREST,
     ORIGIN,
     PIECE,
     PITCH,
     PLANE,
     Map,
+    Parts,
+    Piece,
     Sampling,
+    end_of_piece,
+    find_taps,
+    has_no_tap_inside,
+    locate_piece,
+    locate_row,
     nearest_voxel,
-    place_axes,
-    place_piece,
-    place_row,
     row_of,
-    split_piece,
-    split_straight,
-    tap_piece,
-    touches_nothing,
+    split_axes,
+    split_points,
+    split_straight_piece,
 )
 from detaug.kernels.lanes import load_pair
 from detaug.kernels.resampling import WHERE, gather
@@ -39,69 +43,115 @@ from detaug.kernels.resampling import WHERE, gather
 # Weights (of a whole of 1) closer than this are equal: far above the rounding of float64.
 TIE = 2.0**-30
 
-# In place of a label: it takes float64 to tell.
+# In place of a label: it takes float64 to tell. No int16 is as large.
 _UNSETTLED = np.int32(1 << 20)
 # Weights are sums of eight products of float32 numbers from 0 to 1: this is far above their
 # rounding, and above `TIE`.
 _MAJORITY = np.float32(0.5 + 2.0**-16)
 
 
+class Pairs(NamedTuple):
+    """The eight neighbours of voxels, two along z in an uint32: the first is the lower half.
+
+    Attributes:
+        pairs00, pairs01, pairs10, pairs11: (voxels,) uint32, those at (x, y), (x, y + 1), (x + 1,
+            y) and (x + 1, y + 1). In a plane the last two are the first two once more.
+    """
+
+    pairs00: Any
+    pairs01: Any
+    pairs10: Any
+    pairs11: Any
+
+
+class Candidates(NamedTuple):
+    """Memory for the labels of a voxel's neighbours, and their weights.
+
+    Attributes:
+        labels: (8,), of the patch's dtype.
+        weights: (8,) float64.
+    """
+
+    labels: Any
+    weights: Any
+
+
+class Taps(NamedTuple):
+    """What `find_taps` writes.
+
+    Attributes:
+        index: int64, of each of the eight neighbours along the axes.
+        weight: float64, likewise.
+        nearest_index: int64, of the nearest voxel.
+    """
+
+    index: Any
+    weight: Any
+    nearest_index: Any
+
+
 @inlined
-def _labels_of(pair0: Any, pair1: Any, pair2: Any, pair3: Any) -> Any:
-    """Return the eight neighbours in four pairs."""
-    shift = np.int32(16)
+def _labels_of(pair00: Any, pair01: Any, pair10: Any, pair11: Any) -> Any:
+    """Return the eight neighbours in four pairs, in the order of x, y, z."""
+    half = np.int32(16)
+    # Shifted to the upper half and back as signed numbers, so that negative labels stay negative.
     return (
-        np.int32(np.int32(np.uint32(pair0 << np.uint32(16))) >> shift),
-        np.int32(np.int32(pair0) >> shift),
-        np.int32(np.int32(np.uint32(pair1 << np.uint32(16))) >> shift),
-        np.int32(np.int32(pair1) >> shift),
-        np.int32(np.int32(np.uint32(pair2 << np.uint32(16))) >> shift),
-        np.int32(np.int32(pair2) >> shift),
-        np.int32(np.int32(np.uint32(pair3 << np.uint32(16))) >> shift),
-        np.int32(np.int32(pair3) >> shift),
+        np.int32(np.int32(np.uint32(pair00 << np.uint32(16))) >> half),
+        np.int32(np.int32(pair00) >> half),
+        np.int32(np.int32(np.uint32(pair01 << np.uint32(16))) >> half),
+        np.int32(np.int32(pair01) >> half),
+        np.int32(np.int32(np.uint32(pair10 << np.uint32(16))) >> half),
+        np.int32(np.int32(pair10) >> half),
+        np.int32(np.int32(np.uint32(pair11 << np.uint32(16))) >> half),
+        np.int32(np.int32(pair11) >> half),
     )
 
 
 @inlined
-def _first_other(labels: Any, one: Any, other: Any) -> Any:
-    """Return the first of eight labels that is neither of two; the first of all if there is none.
+def _first_other(labels: Any, label: Any) -> Any:
+    """Return the first of eight labels that is another one; the first of all if there is none.
 
-    Written out, for vectors.
+    Written out, from the last to the first, as a choice between two values each: for vectors.
     """
     first = labels[0]
-    first = labels[7] if (labels[7] != one) & (labels[7] != other) else first
-    first = labels[6] if (labels[6] != one) & (labels[6] != other) else first
-    first = labels[5] if (labels[5] != one) & (labels[5] != other) else first
-    first = labels[4] if (labels[4] != one) & (labels[4] != other) else first
-    first = labels[3] if (labels[3] != one) & (labels[3] != other) else first
-    first = labels[2] if (labels[2] != one) & (labels[2] != other) else first
-    return labels[1] if (labels[1] != one) & (labels[1] != other) else first
+    first = labels[7] if labels[7] != label else first
+    first = labels[6] if labels[6] != label else first
+    first = labels[5] if labels[5] != label else first
+    first = labels[4] if labels[4] != label else first
+    first = labels[3] if labels[3] != label else first
+    first = labels[2] if labels[2] != label else first
+    return labels[1] if labels[1] != label else first
 
 
 @inlined
 def _weight_of(
     label: Any, l0: Any, l1: Any, l2: Any, l3: Any, w0: Any, w1: Any, w2: Any, w3: Any
 ) -> Any:
-    """Return a label's weight among the four neighbours in a plane."""
+    """Return a label's weight among the four neighbours in a plane, whose labels are l0 to l3."""
     zero = np.float32(0)
     first = (w0 if l0 == label else zero) + (w1 if l1 == label else zero)
     return first + ((w2 if l2 == label else zero) + (w3 if l3 == label else zero))
 
 
 @inlined
-def _settle_majorities(
-    pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, count: Any, chosen: Any
-) -> None:
+def _settle_majorities(pairs: Any, fractions: Any, count: Any, settled: Any) -> None:
     """Set, in float32, the labels of the voxels of a piece where one label has most of the weight.
 
     "Most" is more than half. Only two labels are tried: that of the first neighbour, and the first
     one that differs from it.
+
+    Args:
+        pairs: `Pairs`.
+        fractions: float32, how far voxels lie from their lowest neighbour, in a part for each axis.
+        count: of voxels.
+        settled: (count,) int32, the labels; `_UNSETTLED` where neither has more than half.
     """
+    pairs00, pairs01, pairs10, pairs11 = pairs
     one = np.float32(1)
     for n in range(count):
-        x1 = parts[n]
-        y1 = parts[PITCH + n]
-        z1 = parts[2 * PITCH + n]
+        x1 = fractions[n]
+        y1 = fractions[PITCH + n]
+        z1 = fractions[2 * PITCH + n]
         x0 = one - x1
         y0 = one - y1
         z0 = one - z1
@@ -109,70 +159,73 @@ def _settle_majorities(
         w1 = y0 * z1
         w2 = y1 * z0
         w3 = y1 * z1
-        labels = _labels_of(pairs0[n], pairs1[n], pairs2[n], pairs3[n])
+        labels = _labels_of(pairs00[n], pairs01[n], pairs10[n], pairs11[n])
         l0, l1, l2, l3, l4, l5, l6, l7 = labels
-        b = _first_other(labels, l0, l0)
-        of_a = x0 * _weight_of(l0, l0, l1, l2, l3, w0, w1, w2, w3) + x1 * _weight_of(
+        other = _first_other(labels, l0)
+        first_weight = x0 * _weight_of(l0, l0, l1, l2, l3, w0, w1, w2, w3) + x1 * _weight_of(
             l0, l4, l5, l6, l7, w0, w1, w2, w3
         )
-        of_b = x0 * _weight_of(b, l0, l1, l2, l3, w0, w1, w2, w3) + x1 * _weight_of(
-            b, l4, l5, l6, l7, w0, w1, w2, w3
+        other_weight = x0 * _weight_of(other, l0, l1, l2, l3, w0, w1, w2, w3) + x1 * _weight_of(
+            other, l4, l5, l6, l7, w0, w1, w2, w3
         )
-        label = b if of_b > _MAJORITY else _UNSETTLED
-        chosen[n] = l0 if of_a > _MAJORITY else label
+        label = other if other_weight > _MAJORITY else _UNSETTLED
+        settled[n] = l0 if first_weight > _MAJORITY else label
 
 
 @inlined
-def _settle_piece(
-    pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, out: Any, chosen: Any
-) -> Any:
+def _settle_piece(pairs: Any, fractions: Any, out: Any, settled: Any) -> Any:
     """Write the labels of a piece's voxels, and return the number of those that need float64.
 
-    Those are `_UNSETTLED` in ``chosen``.
+    Those are `_UNSETTLED` in ``settled``.
+
+    Args:
+        pairs, fractions, settled: as in `_settle_majorities`.
+        out: (voxels,) int16.
     """
+    pairs00, pairs01, pairs10, pairs11 = pairs
     count = out.shape[0]
-    different = np.uint32(0)
+    # Bits in which a neighbour differs from another one, gathered without a branch, for vectors.
+    differing = np.uint32(0)
     for n in range(count):
-        a = pairs0[n]
-        within = np.uint32((a ^ (a >> np.uint32(16))) & np.uint32(0xFFFF))
-        different |= np.uint32((a ^ pairs1[n]) | (a ^ pairs2[n]) | (a ^ pairs3[n]) | within)
-    if different == 0:
+        pair = pairs00[n]
+        within = np.uint32((pair ^ (pair >> np.uint32(16))) & np.uint32(0xFFFF))
+        differing |= np.uint32(
+            (pair ^ pairs01[n]) | (pair ^ pairs10[n]) | (pair ^ pairs11[n]) | within
+        )
+    if differing == 0:
         for n in range(count):
-            out[n] = np.int16(pairs0[n])
+            out[n] = np.int16(pairs00[n])
         return 0
-    _settle_majorities(pairs0, pairs1, pairs2, pairs3, parts, count, chosen)
-    unsettled = np.int32(0)
+    _settle_majorities(pairs, fractions, count, settled)
+    num_unsettled = np.int32(0)
     for n in range(count):
-        unsettled += np.int32(chosen[n] == _UNSETTLED)
-        out[n] = np.int16(chosen[n])
-    return unsettled
+        num_unsettled += np.int32(settled[n] == _UNSETTLED)
+        out[n] = np.int16(settled[n])
+    return num_unsettled
 
 
 @inlined
 def _settle_rest(
-    pairs0: Any,
-    pairs1: Any,
-    pairs2: Any,
-    pairs3: Any,
-    rows: Any,
-    sampling: Any,
-    out: Any,
-    chosen: Any,
-    labels: Any,
-    scores: Any,
+    pairs: Any, points: Any, shape: Any, is_flat: Any, out: Any, settled: Any, candidates: Any
 ) -> None:
     """Settle the voxels that `_settle_piece` left.
 
-    ``rows`` has their coordinates in the source.
+    Args:
+        pairs, out, settled: as in `_settle_piece`.
+        points: float64, the voxels' coordinates in the source.
+        shape: from `layout`.
+        is_flat: the source is a plane.
+        candidates: `Candidates`, memory.
     """
-    shape, _, _, flat = sampling
+    pairs00, pairs01, pairs10, pairs11 = pairs
+    labels, weights = candidates
     for n in range(out.shape[0]):
-        if chosen[n] == _UNSETTLED:
-            around = (pairs0[n], pairs1[n], pairs2[n], pairs3[n])
-            x = 0.0 if flat else rows[n]
-            y = rows[PITCH + n]
-            z = rows[2 * PITCH + n]
-            out[n] = np.int16(_weighed(around, x, y, z, shape, labels, scores))
+        if settled[n] == _UNSETTLED:
+            around = (pairs00[n], pairs01[n], pairs10[n], pairs11[n])
+            x = 0.0 if is_flat else points[n]
+            y = points[PITCH + n]
+            z = points[2 * PITCH + n]
+            out[n] = np.int16(_weigh(around, x, y, z, shape, labels, weights))
 
 
 @inlined
@@ -180,166 +233,204 @@ def _settle_scaled(
     source: Any,
     out: Any,
     patch_map: Any,
-    sampling: Any,
-    low: Any,
-    part: Any,
-    rows: Any,
-    parts: Any,
-    chosen: Any,
-    labels: Any,
-    scores: Any,
+    shape: Any,
+    lowest: Any,
+    axis_fractions: Any,
+    points: Any,
+    fractions: Any,
+    settled: Any,
+    candidates: Any,
 ) -> None:
-    """Resample a channel of a patch that is scaled, not turned.
+    """Resample a channel of a volume's patch that is scaled, not turned.
 
     Pairs along z are read once for all voxels between two planes.
+
+    Args:
+        source: one channel, flat.
+        out: (X, Y, Z) int16, Z at most `PIECE`.
+        patch_map: a straight `Map`.
+        shape: from `layout`.
+        lowest, axis_fractions: from `split_axes`.
+        points, fractions, settled, candidates: memory for a piece.
     """
-    shape = sampling.shape
-    (planes, lines, length) = out.shape
-    first = min(low[1, 0], low[1, lines - 1])
-    pairs = np.empty((2, max(low[1, 0], low[1, lines - 1]) + 2 - first, length), np.uint32)
-    parts[2 * PITCH : 2 * PITCH + length] = part[2, :length]
-    even: Any = np.int64(-1)
-    odd: Any = np.int64(-1)
-    for i in range(planes):
-        for x in range(low[0, i], low[0, i] + 2):
-            if x != (odd if x & 1 else even):
-                even, odd = (even, x) if x & 1 else (x, odd)
-                for y in range(pairs.shape[1]):
-                    start = x * shape[PLANE] + (first + y) * shape[LINE] - shape[ORIGIN]
-                    for k in range(length):
-                        pairs[x & 1, y, k] = load_pair(source, np.intp(start + low[2, k]))
-        one = pairs[low[0, i] & 1]
-        other = pairs[1 - (low[0, i] & 1)]
-        parts[:length] = part[0, i]
-        for j in range(lines):
-            y = low[1, j] - first
-            parts[PITCH : PITCH + length] = part[1, j]
-            if (
-                _settle_piece(one[y], one[y + 1], other[y], other[y + 1], parts, out[i, j], chosen)
-                > 0
-            ):
-                place_row(rows, patch_map, i, j, 0, length)
-                _settle_rest(
-                    one[y],
-                    one[y + 1],
-                    other[y],
-                    other[y + 1],
-                    rows,
-                    sampling,
-                    out[i, j],
-                    chosen,
-                    labels,
-                    scores,
-                )
+    (num_planes, num_lines, length) = out.shape
+    # A mirrored axis begins with its last line.
+    first_line = min(lowest[1, 0], lowest[1, num_lines - 1])
+    last_line = max(lowest[1, 0], lowest[1, num_lines - 1]) + 1
+    pairs = np.empty((2, last_line + 1 - first_line, length), np.uint32)
+    fractions[2 * PITCH : 2 * PITCH + length] = axis_fractions[2, :length]
+    # Every voxel between two planes of the source draws on both: the last two are kept, the even
+    # one and the odd one.
+    kept_planes = np.full(2, -1, np.int64)
+    for i in range(num_planes):
+        lower = lowest[0, i]
+        for x in range(lower, lower + 2):
+            if kept_planes[x & 1] == x:
+                continue
+            kept_planes[x & 1] = x
+            for y in range(pairs.shape[1]):
+                start = x * shape[PLANE] + (first_line + y) * shape[LINE] - shape[ORIGIN]
+                for k in range(length):
+                    pairs[x & 1, y, k] = load_pair(source, np.intp(start + lowest[2, k]))
+        lower_plane = pairs[lower & 1]
+        upper_plane = pairs[1 - (lower & 1)]
+        fractions[:length] = axis_fractions[0, i]
+        for j in range(num_lines):
+            y = lowest[1, j] - first_line
+            fractions[PITCH : PITCH + length] = axis_fractions[1, j]
+            around = Pairs(lower_plane[y], lower_plane[y + 1], upper_plane[y], upper_plane[y + 1])
+            if _settle_piece(around, fractions, out[i, j], settled) > 0:
+                locate_row(points, patch_map, Piece(i, j, 0, length))
+                _settle_rest(around, points, shape, False, out[i, j], settled, candidates)
 
 
 @inlined
-def _weighed(around: Any, x: Any, y: Any, z: Any, shape: Any, labels: Any, scores: Any) -> Any:
-    """Return the label of the largest summed weight of a voxel's eight neighbours, in float64."""
-    ix = min(np.int64(x), max(shape[0] - 2, 0))
-    iy = min(np.int64(y), shape[1] - 2)
-    iz = min(np.int64(z), shape[2] - 2)
-    fx = x - np.float64(ix)
-    fy = y - np.float64(iy)
-    fz = z - np.float64(iz)
-    near = (
-        4 * (np.int64(nearest_voxel(x)) - ix)
-        + 2 * (np.int64(nearest_voxel(y)) - iy)
+def _weigh(around: Any, x: Any, y: Any, z: Any, shape: Any, labels: Any, weights: Any) -> Any:
+    """Return the label of the largest summed weight of a voxel's eight neighbours, in float64.
+
+    Args:
+        around: its four pairs.
+        x, y, z: its coordinates in the source.
+        shape: from `layout`.
+        labels, weights: of `Candidates`.
+    """
+    floor_x = min(np.int64(x), max(shape[0] - 2, 0))
+    floor_y = min(np.int64(y), shape[1] - 2)
+    floor_z = min(np.int64(z), shape[2] - 2)
+    x1 = x - np.float64(floor_x)
+    y1 = y - np.float64(floor_y)
+    z1 = z - np.float64(floor_z)
+    nearest_corner = (
+        4 * (np.int64(nearest_voxel(x)) - floor_x)
+        + 2 * (np.int64(nearest_voxel(y)) - floor_y)
         + np.int64(nearest_voxel(z))
-        - iz
+        - floor_z
     )
     nearest = np.int16(0)
-    known = np.intp(0)
+    # Each label once, with the sum of its weights in the neighbours' order. Written out here and in
+    # `_settle_taps`: with a loop in it, a call for each neighbour would count the arrays'
+    # references, which takes longer than the rest.
+    num_labels = np.intp(0)
     for corner in range(8):
-        a = corner >> 2
-        b = (corner >> 1) & 1
-        c = corner & 1
         pair = around[corner >> 1]
-        label = np.int16(pair >> np.uint32(16)) if c else np.int16(pair)
-        if corner == near:
+        label = np.int16(pair >> np.uint32(16)) if corner & 1 else np.int16(pair)
+        if corner == nearest_corner:
             nearest = label
+        x_weight = x1 if corner >> 2 else 1.0 - x1
+        y_weight = y1 if (corner >> 1) & 1 else 1.0 - y1
+        z_weight = z1 if corner & 1 else 1.0 - z1
         m = 0
-        while m < known and labels[m] != label:
+        while m < num_labels and labels[m] != label:
             m += 1
-        if m == known:
+        if m == num_labels:
             labels[m] = label
-            scores[m] = 0.0
-            known += 1
-        scores[m] += (fx if a else 1.0 - fx) * (fy if b else 1.0 - fy) * (fz if c else 1.0 - fz)
-    return _winner(known, labels, scores, nearest)
+            weights[m] = 0.0
+            num_labels += 1
+        weights[m] += x_weight * y_weight * z_weight
+    return _heaviest(labels, weights, num_labels, nearest)
 
 
 @inlined
-def _winner(known: Any, labels: Any, scores: Any, nearest: Any) -> Any:
-    """Return the label with the largest score.
+def _heaviest(labels: Any, weights: Any, num_labels: Any, nearest: Any) -> Any:
+    """Return the label with the largest weight.
 
     Of several it is the nearest voxel's where that is one of them, else the lowest.
+
+    Args:
+        labels, weights: of `Candidates`, each label once.
+        num_labels: at least 1.
+        nearest: the nearest voxel's label.
     """
-    best = scores[0]
-    for n in range(1, known):
-        best = max(best, scores[n])
+    largest = weights[0]
+    for m in range(1, num_labels):
+        largest = max(largest, weights[m])
+    # The largest number that int32 holds: no label is above it.
     winner = np.int32(2**31 - 1)
-    for n in range(known):
-        if scores[n] >= best - TIE:
-            label = np.int32(labels[n])
-            if label == nearest:
-                return label
-            winner = min(winner, label)
+    for m in range(num_labels):
+        if weights[m] >= largest - TIE:
+            candidate = np.int32(labels[m])
+            if candidate == nearest:
+                return candidate
+            winner = min(winner, candidate)
     return winner
+
+
+@inlined
+def _tap_index(x: Any, y: Any, z: Any, plane: Any, line: Any, origin: Any) -> Any:
+    """Return a tap's index in the source's memory; -1 outside.
+
+    It gets numbers, not arrays, since it is called for each tap: a call with a branch in it counts
+    the references of its arrays, which takes longer than the rest.
+
+    Args:
+        x, y, z: indices along the axes, from `find_taps`.
+        plane, line, origin: from `layout`.
+    """
+    if (x < 0) | (y < 0) | (z < 0):
+        return np.int64(-1)
+    return np.int64(x * plane + y * line + z - origin)
 
 
 @inlined
 def _settle_taps(
     source: Any,
     out: Any,
-    rows: Any,
-    length: Any,
-    sampling: Any,
-    pad: Any,
-    index: Any,
-    weight: Any,
-    near: Any,
-    labels: Any,
-    scores: Any,
+    points: Any,
+    shape: Any,
+    is_flat: Any,
+    outside: Any,
+    taps: Any,
+    candidates: Any,
 ) -> None:
-    """Settle the voxels of a piece of one channel, one at a time."""
-    shape, _, _, flat = sampling
-    for k in range(length):
-        if touches_nothing(rows, k, shape, 0, flat):
-            out[k] = pad
+    """Settle voxels of one channel, one at a time, that may have neighbours outside.
+
+    Args:
+        source: one channel, flat.
+        out: (voxels,), of the source's dtype.
+        points: float64, the voxels' coordinates in the source.
+        shape: from `layout`.
+        is_flat: the source is a plane.
+        outside: the label of voxels outside.
+        taps: `Taps`, found before.
+        candidates: `Candidates`, memory.
+    """
+    index, weight, nearest_index = taps
+    labels, weights = candidates
+    plane = shape[PLANE]
+    line = shape[LINE]
+    origin = shape[ORIGIN]
+    for k in range(out.shape[0]):
+        if has_no_tap_inside(points, k, shape, 0, is_flat):
+            out[k] = outside
             continue
-        x = 0 if flat else near[k]
-        y = near[4 * PITCH + k]
-        z = near[8 * PITCH + k]
-        nearest = (
-            pad
-            if (x < 0) | (y < 0) | (z < 0)
-            else source[x * shape[PLANE] + y * shape[LINE] + z - shape[ORIGIN]]
-        )
-        known = np.intp(0)
-        for a in range(1 if flat else 2):
-            x = 0 if flat else index[a * PITCH + k]
-            wx = 1.0 if flat else weight[a * PITCH + k]
+        x = 0 if is_flat else nearest_index[k]
+        y = nearest_index[MOST_TAPS * PITCH + k]
+        z = nearest_index[2 * MOST_TAPS * PITCH + k]
+        voxel = _tap_index(x, y, z, plane, line, origin)
+        nearest = outside if voxel < 0 else source[voxel]
+        num_labels = np.intp(0)
+        for a in range(1 if is_flat else 2):
+            x = 0 if is_flat else index[a * PITCH + k]
+            x_weight = 1.0 if is_flat else weight[a * PITCH + k]
             for b in range(2):
-                y = index[(4 + b) * PITCH + k]
-                wy = wx * weight[(4 + b) * PITCH + k]
+                y = index[(MOST_TAPS + b) * PITCH + k]
+                xy_weight = x_weight * weight[(MOST_TAPS + b) * PITCH + k]
                 for c in range(2):
-                    z = index[(8 + c) * PITCH + k]
-                    share = wy * weight[(8 + c) * PITCH + k]
+                    z = index[(2 * MOST_TAPS + c) * PITCH + k]
+                    share = xy_weight * weight[(2 * MOST_TAPS + c) * PITCH + k]
                     if share == 0.0:
                         continue
-                    label = pad
-                    if not ((x < 0) | (y < 0) | (z < 0)):
-                        label = source[x * shape[PLANE] + y * shape[LINE] + z - shape[ORIGIN]]
-                    n = 0
-                    while n < known and labels[n] != label:
-                        n += 1
-                    if n == known:
-                        labels[n] = label
-                        scores[n] = 0.0
-                        known += 1
-                    scores[n] += share
-        out[k] = _winner(known, labels, scores, nearest)
+                    voxel = _tap_index(x, y, z, plane, line, origin)
+                    label = outside if voxel < 0 else source[voxel]
+                    m = 0
+                    while m < num_labels and labels[m] != label:
+                        m += 1
+                    if m == num_labels:
+                        labels[m] = label
+                        weights[m] = 0.0
+                        num_labels += 1
+                    weights[m] += share
+        out[k] = _heaviest(labels, weights, num_labels, nearest)
 
 
 @kernel(f"void(int16[:, ::1], int16[:, :, :, ::1], {WHERE}, int16, boolean)")
@@ -350,113 +441,98 @@ def resample_labels(
     matrix: Any,
     offset: Any,
     displacement: Any,
-    pad: Any,
-    flat: Any,
+    outside: Any,
+    is_flat: Any,
 ) -> None:
     """Resample all channels of a patch of labels.
 
-    Args: as `detaug.kernels.resampling.resample_images`, and
-        pad: the label outside.
+    Arguments are those of `detaug.kernels.resampling.resample_images`; ``outside`` is the label of
+    voxels outside.
     """
-    rows = np.empty(3 * PITCH, np.float64)
-    index = np.empty(PIECE, np.int32)
-    parts = np.zeros(3 * PITCH, np.float32)
+    points = np.empty(3 * PITCH, np.float64)
+    fractions = np.zeros(3 * PITCH, np.float32)
+    lowest = np.empty(PIECE, np.int32)
     pairs = np.zeros(4 * PITCH, np.uint32)
     # In a plane the upper neighbours are the lower ones once more.
-    upper = pairs if flat else pairs[2 * PITCH :]
-    chosen = np.empty(PIECE, np.int32)
-    labels = np.empty(8, np.int16)
-    scores = np.empty(8, np.float64)
-    tap_index = np.zeros(12 * PITCH, np.int64)
-    near_index = np.zeros(12 * PITCH, np.int64)
-    tap_weight = np.empty(12 * PITCH, np.float64)
+    upper = pairs if is_flat else pairs[2 * PITCH :]
+    around = Pairs(pairs, pairs[PITCH:], upper, upper[PITCH:])
+    settled = np.empty(PIECE, np.int32)
+    candidates = Candidates(np.empty(8, np.int16), np.empty(8, np.float64))
+    tap_indices = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
+    tap_weights = np.empty(3 * MOST_TAPS * PITCH, np.float64)
+    nearest_indices = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
+    taps = Taps(tap_indices, tap_weights, nearest_indices)
     patch_map = Map(matrix, offset, displacement)
-    sampling = Sampling(shape, LINEAR, CONSTANT, flat)
-    straight = (displacement.size == 0) & (source.shape[1] < 2**31)
-    nearest = Sampling(shape, NEAREST, CONSTANT, flat)
-    most = max(out.shape[1], out.shape[2], out.shape[3])
-    lower = np.empty((3, most), np.int64)
-    rest = np.empty((3, most), np.float32)
-    scaled = straight & (not flat) & (out.shape[3] <= PIECE)
-    if scaled:
-        scaled = place_axes(patch_map, out.shape[1:], shape, flat, lower, rest)
+    sampling = Sampling(shape, LINEAR, CONSTANT, is_flat)
+    nearest_sampling = Sampling(shape, NEAREST, CONSTANT, is_flat)
+    # Voxels are found by 32-bit indices, which vectors hold twice as many of.
+    is_straight = (displacement.size == 0) & (source.shape[1] < 2**31)
+    longest = max(out.shape[1], out.shape[2], out.shape[3])
+    axis_lowest = np.empty((3, longest), np.int64)
+    axis_fractions = np.empty((3, longest), np.float32)
+    is_scaled = is_straight & (not is_flat) & (out.shape[3] <= PIECE)
+    if is_scaled:
+        extents = out.shape[1:]
+        is_scaled = split_axes(patch_map, extents, shape, is_flat, axis_lowest, axis_fractions)
     for c in range(source.shape[0]):
         channel = source[c]
-        if scaled:
+        if is_scaled:
             _settle_scaled(
                 channel,
                 out[c],
                 patch_map,
-                sampling,
-                lower,
-                rest,
-                rows,
-                parts,
-                chosen,
-                labels,
-                scores,
+                shape,
+                axis_lowest,
+                axis_fractions,
+                points,
+                fractions,
+                settled,
+                candidates,
             )
             continue
         for number in range(out.shape[1] * out.shape[2]):
             i, j = row_of(number, out.shape[1], out.shape[2])
-            for begin in range(0, out.shape[3], PIECE):
-                size = min(PIECE, out.shape[3] - begin)
-                line = out[c, i, j, begin : begin + size]
+            for first in range(0, out.shape[3], PIECE):
+                length = min(PIECE, out.shape[3] - first)
+                piece = Piece(i, j, first, length)
+                line = out[c, i, j, first : first + length]
                 start = 0
-                stop = size
+                stop = length
                 low = 0
-                high = size
-                is_split = straight and split_straight(
-                    patch_map, i, j, begin, size, shape, flat, index, parts
+                high = length
+                is_split = is_straight and split_straight_piece(
+                    patch_map, piece, shape, is_flat, lowest, fractions
                 )
                 if not is_split:
-                    start, stop, low, high = place_piece(
-                        rows, patch_map, i, j, begin, size, sampling, source.shape[1]
+                    start, stop, low, high = locate_piece(
+                        points, patch_map, piece, sampling, source.shape[1]
                     )
-                    split_piece(rows[start:], stop - start, shape, flat, index, parts)
+                    split_points(points[start:], stop - start, shape, is_flat, lowest, fractions)
                 if stop > start:
-                    gather(channel, stop - start, shape, flat, index, pairs)
                     inner = line[start:stop]
-                    if (
-                        _settle_piece(
-                            pairs, pairs[PITCH:], upper, upper[PITCH:], parts, inner, chosen
-                        )
-                        > 0
-                    ):
+                    gather(channel, stop - start, shape, is_flat, lowest, pairs)
+                    if _settle_piece(around, fractions, inner, settled) > 0:
                         if is_split:
-                            place_row(rows, patch_map, i, j, begin, size)
+                            # The quick way has not written them.
+                            locate_row(points, patch_map, piece)
+                        inner_points = points[start:]
                         _settle_rest(
-                            pairs,
-                            pairs[PITCH:],
-                            upper,
-                            upper[PITCH:],
-                            rows[start:],
-                            sampling,
-                            inner,
-                            chosen,
-                            labels,
-                            scores,
+                            around, inner_points, shape, is_flat, inner, settled, candidates
                         )
-                line[:low] = pad
-                line[high:] = pad
-                for side in range(2):
-                    one, other = (low, start) if side == 0 else (stop, high)
-                    if one < other:
-                        part = rows[one:]
-                        tap_piece(part, other - one, nearest, near_index, tap_weight)
-                        tap_piece(part, other - one, sampling, tap_index, tap_weight)
+                line[:low] = outside
+                line[high:] = outside
+                parts = Parts(start, stop, low, high)
+                for end in range(2):
+                    end_start, end_stop = end_of_piece(parts, end)
+                    if end_start < end_stop:
+                        end_line = line[end_start:end_stop]
+                        end_points = points[end_start:]
+                        count = end_stop - end_start
+                        # First the nearest: its weights, which are all 1, are overwritten.
+                        find_taps(end_points, count, nearest_sampling, nearest_indices, tap_weights)
+                        find_taps(end_points, count, sampling, tap_indices, tap_weights)
                         _settle_taps(
-                            channel,
-                            line[one:other],
-                            part,
-                            other - one,
-                            sampling,
-                            pad,
-                            tap_index,
-                            tap_weight,
-                            near_index,
-                            labels,
-                            scores,
+                            channel, end_line, end_points, shape, is_flat, outside, taps, candidates
                         )
 
 
@@ -468,43 +544,32 @@ def resample_wide_labels(
     matrix: Any,
     offset: Any,
     displacement: Any,
-    pad: Any,
-    flat: Any,
+    outside: Any,
+    is_flat: Any,
 ) -> None:
     """Resample a patch of labels that int16 does not hold, all channels.
 
-    Every voxel's neighbours are weighed one by one: such labels are rare, and this kernel is short.
+    Every voxel's neighbours are weighed one by one: such labels (those of brain atlases, or of many
+    instances) are rare, and this kernel is short.
 
-    Args: as `resample_labels`.
+    Arguments are those of `resample_labels`.
     """
-    rows = np.empty(3 * PITCH, np.float64)
-    labels = np.empty(8, np.int32)
-    scores = np.empty(8, np.float64)
-    tap_index = np.zeros(12 * PITCH, np.int64)
-    near_index = np.zeros(12 * PITCH, np.int64)
-    tap_weight = np.empty(12 * PITCH, np.float64)
+    points = np.empty(3 * PITCH, np.float64)
+    candidates = Candidates(np.empty(8, np.int32), np.empty(8, np.float64))
+    tap_indices = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
+    tap_weights = np.empty(3 * MOST_TAPS * PITCH, np.float64)
+    nearest_indices = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
+    taps = Taps(tap_indices, tap_weights, nearest_indices)
     patch_map = Map(matrix, offset, displacement)
-    sampling = Sampling(shape, LINEAR, CONSTANT, flat)
-    nearest = Sampling(shape, NEAREST, CONSTANT, flat)
+    sampling = Sampling(shape, LINEAR, CONSTANT, is_flat)
+    nearest_sampling = Sampling(shape, NEAREST, CONSTANT, is_flat)
     for number in range(out.shape[1] * out.shape[2]):
         i, j = row_of(number, out.shape[1], out.shape[2])
-        for start in range(0, out.shape[3], PIECE):
-            size = min(PIECE, out.shape[3] - start)
-            place_row(rows, patch_map, i, j, start, size)
-            tap_piece(rows, size, nearest, near_index, tap_weight)
-            tap_piece(rows, size, sampling, tap_index, tap_weight)
+        for first in range(0, out.shape[3], PIECE):
+            length = min(PIECE, out.shape[3] - first)
+            locate_row(points, patch_map, Piece(i, j, first, length))
+            find_taps(points, length, nearest_sampling, nearest_indices, tap_weights)
+            find_taps(points, length, sampling, tap_indices, tap_weights)
             for c in range(source.shape[0]):
-                line = out[c, i, j, start : start + size]
-                _settle_taps(
-                    source[c],
-                    line,
-                    rows,
-                    size,
-                    sampling,
-                    pad,
-                    tap_index,
-                    tap_weight,
-                    near_index,
-                    labels,
-                    scores,
-                )
+                line = out[c, i, j, first : first + length]
+                _settle_taps(source[c], line, points, shape, is_flat, outside, taps, candidates)

@@ -23,6 +23,7 @@ def _load_pair(typing_context: Any, array: Any, index: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, array).data
         address = builder.gep(data, [index], inbounds=True)
         loaded = builder.load(builder.bitcast(address, ir.IntType(bits).as_pointer()))
+        # Bytes: a pair begins wherever an element does, so that it is aligned as one element is.
         loaded.align = bits // 16
         return loaded
 

@@ -10,18 +10,28 @@ from detaug.kernels.compiling import inlined, kernel
 
 
 @inlined
-def _between(a: Any, b: Any, share: Any, of_ends: Any) -> Any:
-    return a * (np.float32(1) - share) + b * share if of_ends else a + share * (b - a)
+def _between(a: Any, b: Any, weight: Any, weighs_both: Any) -> Any:
+    """Return the value between two, rounded in one of two ways.
+
+    Args:
+        a, b: the two values.
+        weight: of the second one, 0 to 1.
+        weighs_both: True: the weighted sum, which is b itself at 1. False: the first value and a
+            part of the difference, which leaves equal values as they are.
+    """
+    return a * (np.float32(1) - weight) + b * weight if weighs_both else a + weight * (b - a)
 
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], int64[::1], float32[::1], boolean)")
-def interpolate(coarse: Any, out: Any, lower: Any, weight: Any, of_ends: Any) -> None:
-    """Interpolate along the middle axis, from (outer, m, inner) to (outer, n, inner).
+def interpolate(coarse: Any, out: Any, lower: Any, weight: Any, weighs_both: Any) -> None:
+    """Interpolate along the middle axis.
 
     Args:
-        lower, weight: for each of n, the one of m before it and the weight of the next one (the
-            last one's next is itself).
-        of_ends: ``a (1 - weight) + b weight``, else ``a + weight (b - a)``: how they are rounded.
+        coarse: (outer, m, inner).
+        out: (outer, n, inner).
+        lower: (n,), for each voxel of n the one of m before it.
+        weight: (n,), the weight of the next one; the last one's next is itself.
+        weighs_both: True: ``a (1 - weight) + b weight``. False: ``a + weight (b - a)``.
     """
     inner = np.uint64(out.shape[2])
     last = coarse.shape[1] - 1
@@ -29,17 +39,16 @@ def interpolate(coarse: Any, out: Any, lower: Any, weight: Any, of_ends: Any) ->
         if inner == 1:
             line = coarse[o].reshape(-1)
             line_out = out[o].reshape(-1)
-            for i in range(
-                np.uint64(line_out.shape[0])
-            ):  # unsigned: a signed index would be tested for its sign
+            # Unsigned: a signed index would be tested for its sign.
+            for i in range(np.uint64(line_out.shape[0])):
                 a = line[np.uint64(lower[i])]
                 b = line[np.uint64(min(lower[i] + 1, last))]
-                line_out[i] = _between(a, b, weight[i], of_ends)
+                line_out[i] = _between(a, b, weight[i], weighs_both)
             continue
         for i in range(out.shape[1]):
-            one = coarse[o, lower[i]]
-            other = coarse[o, min(lower[i] + 1, last)]
+            lower_line = coarse[o, lower[i]]
+            upper_line = coarse[o, min(lower[i] + 1, last)]
             line_out = out[o, i]
-            share = weight[i]
+            line_weight = weight[i]
             for k in range(inner):
-                line_out[k] = _between(one[k], other[k], share, of_ends)
+                line_out[k] = _between(lower_line[k], upper_line[k], line_weight, weighs_both)

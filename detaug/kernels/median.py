@@ -24,11 +24,10 @@ from detaug.kernels.voxels import padded
 #: Voxels of a box along an axis: a larger one's program would take seconds to write.
 LARGEST = 15
 
-# Voxels that are worked on together: lines of them, as long as vectors want, that stay in the
-# cache.
+# Voxels that are worked on together: whole lines, few enough to stay in the first-level cache.
 _BLOCK = 512
-# Numbers that loops which the compiler unrolls take at once; what is left over would be done one by
-# one.
+# Numbers that an unrolled loop of vectors takes at once. Loops run over multiples of it, since what
+# is left over would be done one by one.
 _VECTORS = 64
 
 
@@ -46,14 +45,19 @@ def median_filter(volume: np.ndarray, box: tuple[int, int, int], out: np.ndarray
 
 
 class Shifted(NamedTuple):
-    """A line of numbers, read that many voxels further on."""
+    """A line of numbers, read some voxels further on.
+
+    Attributes:
+        number: of the line.
+        shift: in voxels.
+    """
 
     number: int
     shift: int = 0
 
 
 def _moved(numbers: list[Shifted], shift: int) -> list[Shifted]:
-    """Return the lists of boxes that lie further on."""
+    """Return the sorted list of boxes that lie further on, in voxels, from that of some boxes."""
     return [Shifted(number.number, number.shift + shift) for number in numbers]
 
 
@@ -63,10 +67,18 @@ def _half(size: int) -> int:
 
 
 class _Network:
-    """Collects comparisons; every one makes two new numbers."""
+    """Comparisons of numbers, each of which makes two new ones.
 
-    def __init__(self, inputs: int) -> None:
-        self.count = inputs
+    Args:
+        num_inputs: how many numbers there are at first.
+
+    Attributes:
+        count: how many numbers there are.
+        comparisons: the minimum's number, the maximum's, and what is compared.
+    """
+
+    def __init__(self, num_inputs: int) -> None:
+        self.count = num_inputs
         self.comparisons: list[tuple[int, int, Shifted, Shifted]] = []
 
     def compared(self, a: Shifted, b: Shifted) -> tuple[Shifted, Shifted]:
@@ -87,8 +99,8 @@ class _Network:
         even = self.merged(a[::2], b[::2])
         odd = self.merged(a[1::2], b[1::2])
         result = [even[0]]
-        for one, other in zip(odd, even[1:], strict=False):
-            result += self.compared(one, other)
+        for odd_number, even_number in zip(odd, even[1:], strict=False):
+            result += self.compared(odd_number, even_number)
         return result + odd[len(even) - 1 :] + even[len(odd) + 1 :]
 
     def sorted(self, numbers: list[Shifted]) -> list[Shifted]:
@@ -134,7 +146,12 @@ class _Network:
 
 @lru_cache(maxsize=16)
 def _program(s0: int, s1: int, s2: int, pitch: int) -> tuple[np.ndarray, int, int, int, int]:
-    """Return the argument of `run_program` for a box's middle value, with lines that far apart."""
+    """Return the last five arguments of `run_program` for a box's middle value.
+
+    Args:
+        s0, s1, s2: the box's voxels along the axes.
+        pitch: voxels from one line of a plane to the next.
+    """
     network = _Network(s0)
     column = network.sorted([Shifted(plane) for plane in range(s0)])
     plane = network.neighbours(column, pitch)(s1)
@@ -148,9 +165,20 @@ def _program(s0: int, s1: int, s2: int, pitch: int) -> tuple[np.ndarray, int, in
 
 
 def _scheduled(
-    network: _Network, inputs: int, result: Shifted
+    network: _Network, num_inputs: int, result: Shifted
 ) -> tuple[np.ndarray, int, int, int, int]:
-    """Leave out what is not needed, and let new numbers replace those that are needed no more."""
+    """Leave out what is not needed, and let new numbers replace those that are needed no more.
+
+    Args:
+        network: all comparisons.
+        num_inputs: how many numbers there were at first.
+        result: the number that is wanted.
+
+    Returns:
+        As `_program`.
+    """
+    # From the last comparison to the first: whether a number is needed is known from those after
+    # it, and so is how many voxels beyond the output's are read of it, its extent.
     extents = {result.number: result.shift}
     last_use = {result.number: len(network.comparisons)}
     kept = []
@@ -165,8 +193,8 @@ def _scheduled(
         kept.append((index, low, high, a, b, extent))
 
     # The slot of each number, and slots whose numbers are needed no more.
-    slots = {number: number for number in range(inputs)}
-    num_slots = inputs
+    slots = {number: number for number in range(num_inputs)}
+    num_slots = num_inputs
     free: list[int] = []
     steps = []
     for index, low, high, a, b, extent in reversed(kept):
@@ -181,7 +209,7 @@ def _scheduled(
         done |= {low, high} - extents.keys()
         free += [slots[number] for number in sorted(done)]
     table = np.array(steps, np.int64).reshape(-1, 7)
-    return table, inputs, num_slots, slots[result.number], result.shift
+    return table, num_inputs, num_slots, slots[result.number], result.shift
 
 
 @inlined
@@ -195,52 +223,59 @@ def run_program(
     source: Any,
     destination: Any,
     steps: Any,
-    planes: Any,
-    places: Any,
+    num_planes: Any,
+    num_slots: Any,
     result: Any,
     result_shift: Any,
 ) -> None:
     """Compare lines of numbers, step by step.
 
     Args:
-        source, destination: the first is longer, by what a box has more than one voxel.
-        steps: (steps, 7): places of the lesser and of the greater numbers; place and shift of one
-            operand and of the other; how many voxels more than the output's are made.
-        planes: of a box, which take the first places. places: how many lines are kept at a time.
-        result, result_shift: place and shift of the middle value.
+        source: (X, Y, Z), longer than the destination by the voxels of a box but one.
+        destination: (X, Y, Z).
+        steps: (steps, 7): slots of the lesser and of the greater numbers; slot and shift of the
+            first operand and of the second; how many voxels more than the output's are made.
+        num_planes: of a box; they take the first slots.
+        num_slots: how many lines are kept at a time.
+        result: the middle value's slot.
+        result_shift: in voxels.
     """
     n0, n1, n2 = destination.shape
     pitch = source.shape[2]
-    size = source.shape[1] * source.shape[2]
-    extra = size - (n1 - 1) * pitch - n2  # what boxes reach over
+    plane_size = source.shape[1] * source.shape[2]
+    # How far a box reaches over its first voxel within a plane.
+    extra = plane_size - (n1 - 1) * pitch - n2
     voxels = source.reshape(-1)
     lines = min(n1, max(1, _BLOCK // pitch))
     # Room for whole vectors, also where a line is read at a shift; and no multiple of a page, or
     # the lines would push each other out of the first-level cache.
     width = _whole((lines - 1) * pitch + n2 + extra) + _VECTORS + 16
-    numbers = np.zeros(places * width + _VECTORS * 8, np.uint32)
+    numbers = np.zeros(num_slots * width + _VECTORS * 8, np.uint32)
     for i in range(n0):
         for j in range(0, n1, lines):
-            together = min(lines, n1 - j)
-            for a in range(planes):
-                start = (i + a) * size + j * pitch
-                to = a * width
-                for k in range((together - 1) * pitch + n2 + extra):
-                    numbers[to + k] = key_of(voxels[start + k])
-            for t in range(steps.shape[0]):
-                n = _whole((together - 1) * pitch + n2 + steps[t, 6])
-                one = numbers[steps[t, 2] * width + steps[t, 3] :][:n]
-                other = numbers[steps[t, 4] * width + steps[t, 5] :][:n]
-                less = numbers[steps[t, 0] * width :][:n]
-                greater = numbers[steps[t, 1] * width :][:n]
+            num_lines = min(lines, n1 - j)
+            length = (num_lines - 1) * pitch + n2
+            for plane in range(num_planes):
+                plane_start = (i + plane) * plane_size + j * pitch
+                slot_start = plane * width
+                for k in range(length + extra):
+                    numbers[slot_start + k] = key_of(voxels[plane_start + k])
+            for step in range(steps.shape[0]):
+                n = _whole(length + steps[step, 6])
+                first = numbers[steps[step, 2] * width + steps[step, 3] :][:n]
+                second = numbers[steps[step, 4] * width + steps[step, 5] :][:n]
+                lesser = numbers[steps[step, 0] * width :][:n]
+                greater = numbers[steps[step, 1] * width :][:n]
                 for k in range(n):
-                    x = one[k]
-                    y = other[k]
-                    less[k] = x if x < y else y
+                    # Both are read before one is written: a new number may replace an operand.
+                    x = first[k]
+                    y = second[k]
+                    lesser[k] = x if x < y else y
                     greater[k] = y if x < y else x
-            at = result * width + result_shift
-            for line in range(together):
+            result_start = result * width + result_shift
+            for line in range(num_lines):
                 out = destination[i, j + line]
-                first = np.uint64(at + line * pitch)
+                # Unsigned: a signed index would be tested for its sign.
+                line_start = np.uint64(result_start + line * pitch)
                 for k in range(np.uint64(n2)):
-                    out[k] = value_of(numbers[first + k])
+                    out[k] = value_of(numbers[line_start + k])

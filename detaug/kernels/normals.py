@@ -25,20 +25,21 @@ _HALF_STEP = _f32(2.0**-33)
 _SIGN = _u32(0x80000000)
 
 # sin(π t / 2) / t and cos(π t / 2) as polynomials of t², |t| <= 1/2; absolute errors 2^-27.6 and
-# 2^-24.9
+# 2^-24.9.
 _S0, _S1, _S2, _S3 = (_f32(c) for c in (1.57079625, -0.645961106, 0.0796605572, -0.00455603236))
 _C0, _C1, _C2, _C3 = (_f32(c) for c in (1.0, -1.23369801, 0.253607005, -0.0204279609))
 
 
 @inlined
 def normal_pair(a: Any, b: Any) -> Any:
-    """Return two standard normals from two uint32, as Box and Muller (1958) make them.
+    """Return two standard normals from two uint32, by Box and Muller's transform (1958).
 
     With u = (a + 1/2) / 2³² and an angle φ, evenly spread in ± 45°, from the lower 30 bits of b,
     they are √(-ln u) (cos φ - sin φ) and √(-ln u) (cos φ + sin φ): √(-2 ln u) times cosine and sine
     of φ + 45°. The upper two bits of b are their signs.
     """
     radius = _f32(math.sqrt(negative_log(_f32(a) * _TO_UNIT + _HALF_STEP)))
+    # The lower 30 bits as a signed number from -1/2 to 1/2.
     t = _f32(_i32(_u32(b << _u32(2)))) * _TO_UNIT
     z = t * t
     sine = t * (((_S3 * z + _S2) * z + _S1) * z + _S0)
@@ -56,7 +57,11 @@ def add_normals(
 ) -> None:
     """Write ``destination = source + scale * normals``.
 
-    They are flat arrays of one length, which may be one array.
+    Args:
+        source, destination: flat, of one length; they may be one array.
+        scale: the factor.
+        key_low, key_high: from `key_words`.
+        stream: of the field.
     """
     normals = np.empty(PIECE, np.float32)
     zero = _u32(0)
@@ -70,6 +75,8 @@ def add_normals(
             normals[2 * QUARTER + i], normals[3 * QUARTER + i] = normal_pair(c, d)
         piece_in = source[begin : begin + PIECE]
         result = destination[begin : begin + PIECE]
+        # In two loops, since the compiler does not know that both arrays are one, or do not
+        # overlap.
         for i in range(result.shape[0]):
             normals[i] = piece_in[i] + scale * normals[i]
         for i in range(result.shape[0]):

@@ -14,168 +14,228 @@ from detaug.kernels.coordinates import (
     CONSTANT,
     LINE,
     LINEAR,
+    MOST_TAPS,
     ORIGIN,
     PIECE,
     PITCH,
     PLANE,
     Map,
+    Parts,
+    Piece,
     Sampling,
+    end_of_piece,
+    find_taps,
+    has_no_tap_inside,
+    locate_piece,
+    locate_row,
     nearest_voxel,
-    place_axes,
-    place_piece,
-    place_row,
     row_of,
-    split_piece,
-    split_straight,
-    tap_piece,
-    touches_nothing,
+    split_axes,
+    split_points,
+    split_straight_piece,
 )
 from detaug.kernels.lanes import load_pair
 
+#: The types of ``shape, matrix, offset, displacement`` in kernels' signatures.
 WHERE = "int64[::1], float64[:, ::1], float64[::1], float32[:, :, :, ::1]"
 
 
 @inlined
-def gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, pairs: Any) -> None:
-    """Read the neighbours of a piece's voxels, two in each of four parts.
+def gather(source: Any, count: Any, shape: Any, is_flat: Any, lowest: Any, pairs: Any) -> None:
+    """Read the neighbours of voxels, two along z at a time.
 
-    In a plane there are two parts.
+    Args:
+        source: one channel, flat.
+        count: of voxels.
+        shape: from `layout`.
+        is_flat: the source is a plane.
+        lowest: (count,) int32, each voxel's lowest neighbour.
+        pairs: as `load_pair` gives them; in the parts those at (x, y), (x, y + 1), (x + 1, y) and
+            (x + 1, y + 1). A plane has the first two.
     """
-    for part in range(1 if flat else 3, -1, -1):
+    for part in range(1 if is_flat else 3, -1, -1):
         step = np.intp((part & 1) * shape[LINE] + (part >> 1) * shape[PLANE])
-        row = pairs[part * PITCH :]
+        pairs_of_part = pairs[part * PITCH :]
         for k in range(count):
-            row[k] = load_pair(source, np.intp(index[k]) + step)
+            pairs_of_part[k] = load_pair(source, np.intp(lowest[k]) + step)
 
 
 @inlined
-def _blend(out: Any, count: Any, flat: Any, rest: Any, values: Any) -> None:
-    """Interpolate along z, then y, then x, by the fractions in ``rest``.
+def _blend(out: Any, count: Any, is_flat: Any, fractions: Any, values: Any) -> None:
+    """Interpolate along z, then y, then x.
 
-    ``values`` holds both ends of each z pair next to each other.
+    Args:
+        out: (count,) float32.
+        count: of voxels.
+        is_flat: the source is a plane.
+        fractions: from `split_points`.
+        values: the pairs of `gather` as float32: both ends next to each other.
     """
-    if flat:
+    if is_flat:
         for k in range(count):
-            f = rest[2 * PITCH + k]
-            a = values[2 * k]
-            b = values[2 * PITCH + 2 * k]
-            a = a + f * (values[2 * k + 1] - a)
-            b = b + f * (values[2 * PITCH + 2 * k + 1] - b)
-            out[k] = a + rest[PITCH + k] * (b - a)
+            z = fractions[2 * PITCH + k]
+            line0 = values[2 * k]
+            line1 = values[2 * PITCH + 2 * k]
+            line0 = line0 + z * (values[2 * k + 1] - line0)
+            line1 = line1 + z * (values[2 * PITCH + 2 * k + 1] - line1)
+            out[k] = line0 + fractions[PITCH + k] * (line1 - line0)
         return
     for k in range(count):
-        f = rest[2 * PITCH + k]
-        a = values[2 * k]
-        b = values[2 * PITCH + 2 * k]
-        c = values[4 * PITCH + 2 * k]
-        d = values[6 * PITCH + 2 * k]
-        a = a + f * (values[2 * k + 1] - a)
-        b = b + f * (values[2 * PITCH + 2 * k + 1] - b)
-        c = c + f * (values[4 * PITCH + 2 * k + 1] - c)
-        d = d + f * (values[6 * PITCH + 2 * k + 1] - d)
-        f = rest[PITCH + k]
-        a = a + f * (b - a)
-        c = c + f * (d - c)
-        out[k] = a + rest[k] * (c - a)
+        z = fractions[2 * PITCH + k]
+        line00 = values[2 * k]
+        line01 = values[2 * PITCH + 2 * k]
+        line10 = values[4 * PITCH + 2 * k]
+        line11 = values[6 * PITCH + 2 * k]
+        line00 = line00 + z * (values[2 * k + 1] - line00)
+        line01 = line01 + z * (values[2 * PITCH + 2 * k + 1] - line01)
+        line10 = line10 + z * (values[4 * PITCH + 2 * k + 1] - line10)
+        line11 = line11 + z * (values[6 * PITCH + 2 * k + 1] - line11)
+        y = fractions[PITCH + k]
+        plane0 = line00 + y * (line01 - line00)
+        plane1 = line10 + y * (line11 - line10)
+        out[k] = plane0 + fractions[k] * (plane1 - plane0)
 
 
 @inlined
-def sample_taps(
+def sum_taps(
     source: Any,
     out: Any,
-    rows: Any,
-    length: Any,
+    points: Any,
     sampling: Any,
-    value: Any,
+    outside: Any,
     count: Any,
     index: Any,
     weight: Any,
 ) -> None:
-    """Write the voxels of a piece of one channel, one at a time, as weighted sums over taps.
+    """Write voxels of one channel, one at a time, as weighted sums over taps.
 
-    The sums are in float64.
+    Sums are in float64: there are too few such voxels for vectors to matter.
+
+    Args:
+        source: one channel, flat.
+        out: (voxels,) float32.
+        points: from `locate_piece`.
+        sampling: a `Sampling`.
+        outside: the value of voxels outside.
+        count: of taps along each axis.
+        index, weight: from `find_taps`.
     """
-    shape, _, padding, flat = sampling
-    for k in range(length):
-        if padding == CONSTANT and touches_nothing(rows, k, shape, count // 2 - 1, flat):
-            out[k] = np.float32(value)
+    shape, _, padding, is_flat = sampling
+    plane = shape[PLANE]
+    line = shape[LINE]
+    origin = shape[ORIGIN]
+    for k in range(out.shape[0]):
+        if padding == CONSTANT and has_no_tap_inside(points, k, shape, count // 2 - 1, is_flat):
+            out[k] = np.float32(outside)
             continue
         total = 0.0
-        for a in range(1 if flat else count):
-            x = 0 if flat else index[a * PITCH + k]
-            wx = 1.0 if flat else weight[a * PITCH + k]
+        for a in range(1 if is_flat else count):
+            x = index[a * PITCH + k]
+            x_weight = weight[a * PITCH + k]
+            if is_flat:
+                # A cubic kernel's first tap along that axis is none that counts.
+                x = 0
+                x_weight = 1.0
             for b in range(count):
-                y = index[(4 + b) * PITCH + k]
-                wy = wx * weight[(4 + b) * PITCH + k]
+                y = index[(MOST_TAPS + b) * PITCH + k]
+                xy_weight = x_weight * weight[(MOST_TAPS + b) * PITCH + k]
                 for c in range(count):
-                    z = index[(8 + c) * PITCH + k]
-                    share = wy * weight[(8 + c) * PITCH + k]
+                    z = index[(2 * MOST_TAPS + c) * PITCH + k]
+                    share = xy_weight * weight[(2 * MOST_TAPS + c) * PITCH + k]
+                    # 0 times an infinity would be NaN.
                     if share != 0.0:
                         if (x < 0) | (y < 0) | (z < 0):
-                            total += share * value
+                            total += share * outside
                         else:
-                            total += share * np.float64(
-                                source[x * shape[PLANE] + y * shape[LINE] + z - shape[ORIGIN]]
-                            )
+                            voxel = x * plane + y * line + z - origin
+                            total += share * np.float64(source[voxel])
         out[k] = np.float32(total)
 
 
 @inlined
 def _scale_plane(
-    source: Any, start: Any, line: Any, low: Any, part: Any, pairs: Any, lines: Any, out: Any
+    source: Any,
+    plane_start: Any,
+    line_step: Any,
+    lowest: Any,
+    fractions: Any,
+    pairs: Any,
+    lines: Any,
+    out: Any,
 ) -> None:
-    """Interpolate the plane that begins at ``start`` along z, then y.
+    """Interpolate one plane of the source along z, then y.
 
-    Its last two interpolated lines are kept.
+    Args:
+        source: one channel, flat.
+        plane_start: index of the plane's first voxel.
+        line_step: from one line of the source to the next.
+        lowest, fractions: from `split_axes`.
+        pairs: (Z,) uint64, memory for neighbours along z.
+        lines: (2, Z) float32, memory for interpolated lines.
+        out: (Y, Z) float32.
     """
     values = pairs.view(np.float32)
-    even: Any = np.int64(-1)
-    odd: Any = np.int64(-1)
+    # Every voxel between two lines of the source draws on both: the last two are kept, the even one
+    # and the odd one.
+    kept_lines = np.full(2, -1, np.int64)
     for j in range(out.shape[0]):
-        for y in range(low[1, j], low[1, j] + 2):
-            if y != (odd if y & 1 else even):
-                even, odd = (even, y) if y & 1 else (y, odd)
-                line_out = lines[y & 1]
-                for k in range(out.shape[1]):
-                    pairs[k] = load_pair(source, np.intp(start + y * line + low[2, k]))
-                for k in range(out.shape[1]):
-                    line_out[k] = values[2 * k] + part[2, k] * (values[2 * k + 1] - values[2 * k])
-        one = lines[low[1, j] & 1]
-        other = lines[1 - (low[1, j] & 1)]
+        lower = lowest[1, j]
+        for y in range(lower, lower + 2):
+            if kept_lines[y & 1] == y:
+                continue
+            kept_lines[y & 1] = y
+            line = lines[y & 1]
+            for k in range(out.shape[1]):
+                pairs[k] = load_pair(source, np.intp(plane_start + y * line_step + lowest[2, k]))
+            for k in range(out.shape[1]):
+                line[k] = values[2 * k] + fractions[2, k] * (values[2 * k + 1] - values[2 * k])
+        lower_line = lines[lower & 1]
+        upper_line = lines[1 - (lower & 1)]
         for k in range(out.shape[1]):
-            out[j, k] = one[k] + part[1, j] * (other[k] - one[k])
+            out[j, k] = lower_line[k] + fractions[1, j] * (upper_line[k] - lower_line[k])
 
 
 @inlined
-def _scale(source: Any, out: Any, shape: Any, flat: Any, low: Any, part: Any) -> None:
-    """Resample a patch that is scaled, not turned.
+def _resample_scaled(
+    source: Any, out: Any, shape: Any, is_flat: Any, lowest: Any, fractions: Any
+) -> None:
+    """Resample all channels of a patch that is scaled, not turned.
 
-    Each plane of the source is interpolated once for all voxels next to it.
+    Each plane of the source is interpolated once for all voxels next to it. A voxel's arithmetic is
+    that of `_blend`, step by step, so that the bytes are the same.
 
-    A voxel's arithmetic is that of `_blend`, step by step: the bytes are the same.
+    Args:
+        source, out, shape, is_flat: as in `resample_images`.
+        lowest, fractions: from `split_axes`.
     """
-    lines = np.empty((2, out.shape[3]), np.float32)
     pairs = np.empty(out.shape[3], np.uint64)
+    lines = np.empty((2, out.shape[3]), np.float32)
     planes = np.empty((2, out.shape[2], out.shape[3]), np.float32)
+    line_step = shape[LINE]
     for c in range(source.shape[0]):
-        if flat:
-            _scale_plane(source[c], -shape[ORIGIN], shape[LINE], low, part, pairs, lines, out[c, 0])
+        if is_flat:
+            _scale_plane(
+                source[c], -shape[ORIGIN], line_step, lowest, fractions, pairs, lines, out[c, 0]
+            )
             continue
-        even: Any = np.int64(-1)
-        odd: Any = np.int64(-1)
+        # As for lines in `_scale_plane`.
+        kept_planes = np.full(2, -1, np.int64)
         for i in range(out.shape[1]):
-            for x in range(low[0, i], low[0, i] + 2):
-                if x != (odd if x & 1 else even):
-                    even, odd = (even, x) if x & 1 else (x, odd)
-                    start = x * shape[PLANE] - shape[ORIGIN]
-                    _scale_plane(
-                        source[c], start, shape[LINE], low, part, pairs, lines, planes[x & 1]
-                    )
-            one = planes[low[0, i] & 1].reshape(-1)
-            other = planes[1 - (low[0, i] & 1)].reshape(-1)
-            line_out = out[c, i].reshape(-1)
-            for k in range(line_out.shape[0]):
-                line_out[k] = one[k] + part[0, i] * (other[k] - one[k])
+            lower = lowest[0, i]
+            for x in range(lower, lower + 2):
+                if kept_planes[x & 1] == x:
+                    continue
+                kept_planes[x & 1] = x
+                plane_start = x * shape[PLANE] - shape[ORIGIN]
+                plane = planes[x & 1]
+                _scale_plane(
+                    source[c], plane_start, line_step, lowest, fractions, pairs, lines, plane
+                )
+            lower_plane = planes[lower & 1].reshape(-1)
+            upper_plane = planes[1 - (lower & 1)].reshape(-1)
+            result = out[c, i].reshape(-1)
+            for k in range(result.shape[0]):
+                result[k] = lower_plane[k] + fractions[0, i] * (upper_plane[k] - lower_plane[k])
 
 
 @kernel(f"void(float32[:, ::1], float32[:, :, :, ::1], {WHERE}, int64, float64, boolean)")
@@ -187,82 +247,87 @@ def resample_images(
     offset: Any,
     displacement: Any,
     padding: Any,
-    value: Any,
-    flat: Any,
+    outside: Any,
+    is_flat: Any,
 ) -> None:
-    """Resample all channels of a patch.
+    """Resample all channels of a patch, linearly.
 
     Args:
         source: (C, voxels), each channel flat: a window of a volume, or all of it.
-        shape: (6,), where a window lies in its volume (see `detaug.kernels.coordinates.layout`).
         out: (C, X, Y, Z), the patch.
-        matrix, offset, displacement: see `detaug.kernels.coordinates`.
-        padding: one of its constants; ``value`` lies outside with a constant border.
-        flat: two-dimensional (``shape[0] == 1``).
+        shape: (6,), where a window lies in its volume (`detaug.kernels.coordinates.layout`).
+        matrix, offset, displacement: as in `detaug.kernels.coordinates.Map`.
+        padding: `CONSTANT` or `BORDER`.
+        outside: the value of voxels outside, with a constant border.
+        is_flat: two-dimensional (``shape[0] == 1``).
     """
-    rows = np.empty(3 * PITCH, np.float64)
-    rest = np.empty(3 * PITCH, np.float32)
-    index = np.empty(PIECE, np.int32)
+    points = np.empty(3 * PITCH, np.float64)
+    fractions = np.empty(3 * PITCH, np.float32)
+    lowest = np.empty(PIECE, np.int32)
     pairs = np.empty(4 * PITCH, np.uint64)
-    values = pairs.view(np.float32)
-    tap_index = np.zeros(12 * PITCH, np.int64)
-    tap_weight = np.empty(12 * PITCH, np.float64)
+    pair_values = pairs.view(np.float32)
+    tap_indices = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
+    tap_weights = np.empty(3 * MOST_TAPS * PITCH, np.float64)
     patch_map = Map(matrix, offset, displacement)
-    sampling = Sampling(shape, LINEAR, padding, flat)
-    straight = (displacement.size == 0) & (source.shape[1] < 2**31)
-    if straight:
-        most = max(out.shape[1], out.shape[2], out.shape[3])
-        lower = np.empty((3, most), np.int64)
-        parts = np.empty((3, most), np.float32)
-        if place_axes(patch_map, out.shape[1:], shape, flat, lower, parts):
-            _scale(source, out, shape, flat, lower, parts)
+    sampling = Sampling(shape, LINEAR, padding, is_flat)
+    # Voxels are found by 32-bit indices, which vectors hold twice as many of.
+    is_straight = (displacement.size == 0) & (source.shape[1] < 2**31)
+    if is_straight:
+        longest = max(out.shape[1], out.shape[2], out.shape[3])
+        axis_lowest = np.empty((3, longest), np.int64)
+        axis_fractions = np.empty((3, longest), np.float32)
+        if split_axes(patch_map, out.shape[1:], shape, is_flat, axis_lowest, axis_fractions):
+            _resample_scaled(source, out, shape, is_flat, axis_lowest, axis_fractions)
             return
     for number in range(out.shape[1] * out.shape[2]):
         i, j = row_of(number, out.shape[1], out.shape[2])
-        for begin in range(0, out.shape[3], PIECE):
-            size = min(PIECE, out.shape[3] - begin)
+        for first in range(0, out.shape[3], PIECE):
+            length = min(PIECE, out.shape[3] - first)
+            piece = Piece(i, j, first, length)
             start = 0
-            stop = size
+            stop = length
             low = 0
-            high = size
+            high = length
             if not (
-                straight and split_straight(patch_map, i, j, begin, size, shape, flat, index, rest)
+                is_straight
+                and split_straight_piece(patch_map, piece, shape, is_flat, lowest, fractions)
             ):
-                start, stop, low, high = place_piece(
-                    rows, patch_map, i, j, begin, size, sampling, source.shape[1]
+                start, stop, low, high = locate_piece(
+                    points, patch_map, piece, sampling, source.shape[1]
                 )
-                split_piece(rows[start:], stop - start, shape, flat, index, rest)
+                split_points(points[start:], stop - start, shape, is_flat, lowest, fractions)
             if stop > start:
                 for c in range(source.shape[0]):
-                    gather(source[c], stop - start, shape, flat, index, pairs)
-                    _blend(
-                        out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, values
-                    )
-            if high - low < size:
+                    gather(source[c], stop - start, shape, is_flat, lowest, pairs)
+                    inner = out[c, i, j, first + start : first + stop]
+                    _blend(inner, stop - start, is_flat, fractions, pair_values)
+            if high - low < length:
                 for c in range(source.shape[0]):
-                    out[c, i, j, begin : begin + low] = np.float32(value)
-                    out[c, i, j, begin + high : begin + size] = np.float32(value)
-            for side in range(2):
-                one, other = (low, start) if side == 0 else (stop, high)
-                if one < other:
-                    part = rows[one:]
-                    count = tap_piece(part, other - one, sampling, tap_index, tap_weight)
+                    out[c, i, j, first : first + low] = np.float32(outside)
+                    out[c, i, j, first + high : first + length] = np.float32(outside)
+            parts = Parts(start, stop, low, high)
+            for end in range(2):
+                end_start, end_stop = end_of_piece(parts, end)
+                if end_start < end_stop:
+                    end_points = points[end_start:]
+                    num_taps = find_taps(
+                        end_points, end_stop - end_start, sampling, tap_indices, tap_weights
+                    )
                     for c in range(source.shape[0]):
-                        sample_taps(
+                        sum_taps(
                             source[c],
-                            out[c, i, j, begin + one : begin + other],
-                            part,
-                            other - one,
+                            out[c, i, j, first + end_start : first + end_stop],
+                            end_points,
                             sampling,
-                            value,
-                            count,
-                            tap_index,
-                            tap_weight,
+                            outside,
+                            num_taps,
+                            tap_indices,
+                            tap_weights,
                         )
 
 
 @inlined
-def _find_piece(rows: Any, length: Any, shape: Any, places: Any) -> None:
+def _find_nearest(points: Any, length: Any, shape: Any, nearest: Any) -> None:
     """Write the index of each voxel's nearest one in the source; negative where that is outside.
 
     Indices are whole numbers in float64 until they are used: floor, comparison and multiplication
@@ -275,13 +340,13 @@ def _find_piece(rows: Any, length: Any, shape: Any, places: Any) -> None:
     last_y = np.float64(shape[1] - 1)
     last_z = np.float64(shape[2] - 1)
     for k in range(length):
-        x = nearest_voxel(rows[k])
-        y = nearest_voxel(rows[PITCH + k])
-        z = nearest_voxel(rows[2 * PITCH + k])
-        inside = (
+        x = nearest_voxel(points[k])
+        y = nearest_voxel(points[PITCH + k])
+        z = nearest_voxel(points[2 * PITCH + k])
+        is_inside = (
             (x >= 0.0) & (x <= last_x) & (y >= 0.0) & (y <= last_y) & (z >= 0.0) & (z <= last_z)
         )
-        places[k] = x * plane + (y * line + (z - origin)) if inside else -1.0
+        nearest[k] = x * plane + (y * line + (z - origin)) if is_inside else -1.0
 
 
 @kernel(
@@ -290,28 +355,28 @@ def _find_piece(rows: Any, length: Any, shape: Any, places: Any) -> None:
     f"void(int32[:, ::1], int32[:, :, :, ::1], {WHERE}, int32)",
 )
 def resample_nearest(
-    source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any, value: Any
+    source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any, outside: Any
 ) -> None:
     """Resample all channels of a patch to the nearest voxels.
 
-    Arguments are those of `resample_images`; ``value`` lies outside.
+    Arguments are those of `resample_images`.
     """
-    rows = np.empty(3 * PITCH, np.float64)
-    places = np.empty(PIECE, np.float64)
+    points = np.empty(3 * PITCH, np.float64)
+    nearest = np.empty(PIECE, np.float64)
     patch_map = Map(matrix, offset, displacement)
     for row in range(out.shape[1] * out.shape[2]):
         i = row // out.shape[2]
         j = row % out.shape[2]
-        for begin in range(0, out.shape[3], PIECE):
-            size = min(PIECE, out.shape[3] - begin)
-            place_row(rows, patch_map, i, j, begin, size)
-            _find_piece(rows, size, shape, places)
+        for first in range(0, out.shape[3], PIECE):
+            length = min(PIECE, out.shape[3] - first)
+            locate_row(points, patch_map, Piece(i, j, first, length))
+            _find_nearest(points, length, shape, nearest)
             for c in range(source.shape[0]):
                 voxels = source[c]
-                line = out[c, i, j, begin : begin + size]
-                for k in range(size):
-                    nearest_index = np.int64(places[k])
-                    if nearest_index < 0:
-                        line[k] = value
+                line = out[c, i, j, first : first + length]
+                for k in range(length):
+                    index = np.int64(nearest[k])
+                    if index < 0:
+                        line[k] = outside
                     else:
-                        line[k] = voxels[np.uint64(nearest_index)]
+                        line[k] = voxels[np.uint64(index)]

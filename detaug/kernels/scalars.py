@@ -17,8 +17,9 @@ import numpy as np
 # ln 2 to 32 bits, so that its products with small integers are exact.
 _LN2_HIGH = 6.93147180369123816490e-01
 _LN2_LOW = 1.90821492927058770002e-10
-_HALF_PI_HIGH = 1.57079632673412561417e00  # pi/2 to 33 bits
-_HALF_PI_MIDDLE = 6.07710050630396597660e-11  # the next 33
+# pi / 2 to 33 bits, the next 33, and the rest: products with small integers are exact.
+_HALF_PI_HIGH = 1.57079632673412561417e00
+_HALF_PI_MIDDLE = 6.07710050630396597660e-11
 _HALF_PI_LOW = 2.02226624879595063154e-21
 
 # Taylor coefficients; arguments are reduced far enough for them.
@@ -50,6 +51,7 @@ _ATANH = tuple(1.0 / (2 * n + 1) for n in range(12))
 
 
 def _polynomial(coefficients: tuple[float, ...], x: float) -> float:
+    """Return a polynomial's value by Horner's scheme; coefficients are those of x^0, x^1 ..."""
     total = 0.0
     for coefficient in reversed(coefficients):
         total = total * x + coefficient
@@ -116,6 +118,7 @@ def natural_log(x: float) -> float:
     """Return ln x, x > 0."""
     if not x > 0.0:
         raise ValueError(f"the logarithm needs a positive number, got {x!r}")
+    # x = 2^n m with m from √½ to √2, and ln m = 2 artanh((m - 1) / (m + 1)).
     m, n = math.frexp(x)
     if m < 0.7071067811865476:
         m = 2.0 * m

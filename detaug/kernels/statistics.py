@@ -14,7 +14,9 @@ import numpy as np
 from detaug.kernels.compiling import inlined, kernel
 
 LANES = 256
+# Rows of lanes whose minima and maxima are found in one go.
 _ROWS = 4
+# Lanes of `least_and_largest`, which stay in registers.
 _RANGE_LANES = 64
 
 _f64 = np.float64
@@ -22,7 +24,15 @@ _f64 = np.float64
 
 @inlined
 def add_to_lanes(values: Any, pivot: Any, sums: Any, squares: Any) -> None:
-    """Add up to `LANES` values less a pivot, and their squares, each to its own lane."""
+    """Add up to `LANES` values less a pivot, and their squares, each to its own lane.
+
+    With a pivot near the mean, the squares' sum loses few bits when the mean's is subtracted.
+
+    Args:
+        values: float32.
+        pivot: float64.
+        sums, squares: (LANES,) float64.
+    """
     for i in range(values.shape[0]):
         deviation = _f64(values[i]) - pivot
         sums[i] += deviation
@@ -35,23 +45,29 @@ def mean_and_deviation(sums: Any, squares: Any, pivot: Any, count: Any) -> Any:
 
     The deviation is that of a sample: divided by count - 1; 0 for one value.
     """
+    # From the first lane to the last: any other order would be rounded otherwise.
     total = 0.0
     total_of_squares = 0.0
     for lane in range(LANES):
         total += sums[lane]
         total_of_squares += squares[lane]
     mean = total / count
-    around_the_mean = total_of_squares - total * mean
-    if around_the_mean < 0.0:
-        around_the_mean = 0.0
-    return pivot + mean, math.sqrt(around_the_mean / max(count - 1, 1))
+    squares_around_mean = total_of_squares - total * mean
+    # Rounding may make a sum of squares negative.
+    if squares_around_mean < 0.0:
+        squares_around_mean = 0.0
+    return pivot + mean, math.sqrt(squares_around_mean / max(count - 1, 1))
 
 
 @inlined
 def _widen_by_rows(values: Any, lowest: Any, highest: Any) -> None:
     """Widen the least and the largest of each lane by `_ROWS` values each.
 
-    Of one value alone the compiler makes a store on a condition, and no vectors.
+    With one value at a time the compiler makes a store on a condition, and no vectors.
+
+    Args:
+        values: (_ROWS * LANES,) float32.
+        lowest, highest: (LANES,) float32.
     """
     for i in range(LANES):
         a = values[i]
@@ -79,10 +95,12 @@ def moments(values: Any) -> Any:
         whole = rows.shape[0] == _ROWS * LANES
         if whole:
             _widen_by_rows(rows, lowest, highest)
-        for at in range(0, rows.shape[0], LANES):
-            piece = rows[at : at + LANES]
+        for first in range(0, rows.shape[0], LANES):
+            piece = rows[first : first + LANES]
             add_to_lanes(piece, pivot, sums, squares)
-            for i in range(0 if whole else piece.shape[0]):
+            if whole:
+                continue
+            for i in range(piece.shape[0]):
                 lowest[i] = min(lowest[i], piece[i])
                 highest[i] = max(highest[i], piece[i])
     low = lowest[0]
@@ -90,15 +108,17 @@ def moments(values: Any) -> Any:
     for lane in range(1, LANES):
         low = min(low, lowest[lane])
         high = max(high, highest[lane])
-    mean, deviation = mean_and_deviation(sums, squares, pivot, values.shape[0])
+    mean, deviation = mean_and_deviation(sums, squares, pivot, count)
     return _f64(low), _f64(high), mean, deviation
 
 
 @kernel("UniTuple(float64, 2)(float32[:,::1], float64)")
 def deviations(values: Any, pivot: Any) -> Any:
-    """Return mean and standard deviation of all channels (C, voxels) together.
+    """Return mean and standard deviation of all channels together.
 
-    They are computed from sums of differences from a pivot.
+    Args:
+        values: (C, voxels) float32.
+        pivot: a guess at the mean.
     """
     sums = np.zeros(LANES)
     squares = np.zeros(LANES)
@@ -116,9 +136,11 @@ def least_and_largest(volume: Any) -> Any:
     high = np.full(_RANGE_LANES, np.float32(-np.inf), np.float32)
     whole = flat.shape[0] // _RANGE_LANES
     for block in range(whole):
-        at = np.uint64(block * _RANGE_LANES)
+        # Unsigned: a signed index would be tested for its sign.
+        first = np.uint64(block * _RANGE_LANES)
         for lane in range(np.uint64(_RANGE_LANES)):
-            x = flat[at + lane]
+            # Compared so that NaN is neither less nor greater.
+            x = flat[first + lane]
             low[lane] = x if x < low[lane] else low[lane]
             high[lane] = x if x > high[lane] else high[lane]
     for i in range(whole * _RANGE_LANES, flat.shape[0]):

@@ -25,18 +25,22 @@ _PARITY = np.uint32(0x1BD11BDA)
 # Users of words take this number of them at a time, in four parts.
 PIECE = 1024
 QUARTER = PIECE // 4
-# Read rather than counted: 64-bit counters would take wider vectors.
+# Read rather than counted: a loop's 64-bit counter would take vectors of twice the size.
 LANES = np.arange(QUARTER, dtype=np.uint32)
 
 
 def _turner(count: int) -> Any:
-    """Return a function that turns a word to the left.
+    """Return a function that rotates a word to the left by some bits.
 
-    The number of bits is known when it is compiled: otherwise there are no vectors.
+    The number of bits is a constant when it is compiled: otherwise there are no vectors.
     """
     left = np.uint32(count)
     right = np.uint32(32 - count)
-    return inlined(lambda word: np.uint32(np.uint32(word << left) | np.uint32(word >> right)))
+
+    def turn(word: Any) -> Any:
+        return np.uint32(np.uint32(word << left) | np.uint32(word >> right))
+
+    return inlined(turn)
 
 
 (
@@ -60,13 +64,17 @@ def _turner(count: int) -> Any:
 def block(x0: Any, x1: Any, x2: Any, x3: Any, k0: Any, k1: Any, k2: Any, k3: Any) -> Any:
     """Return four words from four counter words and four key words, all uint32.
 
-    The 13 rounds are written out: a loop over them would keep the compiler from using vectors.
+    A round adds, rotates and exclusive-ors; after every fourth round key words are added, and the
+    number of such additions so far. The 13 rounds are written out: a loop over them would keep the
+    compiler from using vectors.
     """
+    # The parity word: the extended key is never all zeros.
     k4 = np.uint32(_PARITY ^ k0 ^ k1 ^ k2 ^ k3)
     x0 = np.uint32(x0 + k0)
     x1 = np.uint32(x1 + k1)
     x2 = np.uint32(x2 + k2)
     x3 = np.uint32(x3 + k3)
+    # Rounds 1 to 4.
     x0 = np.uint32(x0 + x1)
     x2 = np.uint32(x2 + x3)
     x1 = _turn10(x1) ^ x0
@@ -83,10 +91,12 @@ def block(x0: Any, x1: Any, x2: Any, x3: Any, k0: Any, k1: Any, k2: Any, k3: Any
     x2 = np.uint32(x2 + x1)
     x3 = _turn23(x3) ^ x0
     x1 = _turn5(x1) ^ x2
+    # Key words 1 to 4, and the number of this addition.
     x0 = np.uint32(x0 + k1)
     x1 = np.uint32(x1 + k2)
     x2 = np.uint32(x2 + k3)
     x3 = np.uint32(np.uint32(x3 + k4) + np.uint32(1))
+    # Rounds 5 to 8.
     x0 = np.uint32(x0 + x1)
     x2 = np.uint32(x2 + x3)
     x1 = _turn6(x1) ^ x0
@@ -103,10 +113,12 @@ def block(x0: Any, x1: Any, x2: Any, x3: Any, k0: Any, k1: Any, k2: Any, k3: Any
     x2 = np.uint32(x2 + x1)
     x3 = _turn18(x3) ^ x0
     x1 = _turn20(x1) ^ x2
+    # Key words 2 to 4 and 0.
     x0 = np.uint32(x0 + k2)
     x1 = np.uint32(x1 + k3)
     x2 = np.uint32(x2 + k4)
     x3 = np.uint32(np.uint32(x3 + k0) + np.uint32(2))
+    # Rounds 9 to 12.
     x0 = np.uint32(x0 + x1)
     x2 = np.uint32(x2 + x3)
     x1 = _turn10(x1) ^ x0
@@ -123,10 +135,12 @@ def block(x0: Any, x1: Any, x2: Any, x3: Any, k0: Any, k1: Any, k2: Any, k3: Any
     x2 = np.uint32(x2 + x1)
     x3 = _turn23(x3) ^ x0
     x1 = _turn5(x1) ^ x2
+    # Key words 3, 4, 0 and 1.
     x0 = np.uint32(x0 + k3)
     x1 = np.uint32(x1 + k4)
     x2 = np.uint32(x2 + k0)
     x3 = np.uint32(np.uint32(x3 + k1) + np.uint32(3))
+    # Round 13.
     x0 = np.uint32(x0 + x1)
     x2 = np.uint32(x2 + x3)
     x1 = _turn6(x1) ^ x0

@@ -23,35 +23,38 @@ _FIRST = np.zeros(1, np.int64)
 def flip_in_place(
     volume: Any, n0: Any, n1: Any, n2: Any, flip0: Any, flip1: Any, flip2: Any
 ) -> None:
-    """Mirror an (n0, n1, n2) volume along the axes whose flag is set."""
+    """Mirror an (n0, n1, n2) volume, given as flat memory, along the axes whose flag is set."""
     last = np.uint64(n2 - 1)
-    one = np.empty(n2, volume.dtype)
-    other = np.empty(n2, volume.dtype)
-    for here in range(n0 * n1):
-        i = here // n1
-        j = here % n1
-        there = (n0 - 1 - i if flip0 else i) * n1 + (n1 - 1 - j if flip1 else j)
-        if there < here:
-            continue  # swapped when it was the other way round
-        row = volume[here * n2 : here * n2 + n2]
-        partner = volume[there * n2 : there * n2 + n2]
+    row_copy = np.empty(n2, volume.dtype)
+    partner_copy = np.empty(n2, volume.dtype)
+    for number in range(n0 * n1):
+        i = number // n1
+        j = number % n1
+        partner_i = n0 - 1 - i if flip0 else i
+        partner_j = n1 - 1 - j if flip1 else j
+        partner_number = partner_i * n1 + partner_j
+        if partner_number < number:
+            # Exchanged when the partner's turn was.
+            continue
+        row = volume[number * n2 : number * n2 + n2]
+        partner = volume[partner_number * n2 : partner_number * n2 + n2]
         if not flip2:
             for k in range(n2):
                 value = row[k]
                 row[k] = partner[k]
                 partner[k] = value
             continue
-        # by way of copies, for the compiler uses no vectors where a row is read backwards and
-        # written to
+        # By way of copies, for the compiler uses no vectors where a row is read backwards and
+        # written to.
         for k in range(n2):
-            one[k] = row[k]
-        if there > here:
+            row_copy[k] = row[k]
+        if partner_number > number:
             for k in range(n2):
-                other[k] = partner[k]
+                partner_copy[k] = partner[k]
             for k in range(np.uint64(n2)):
-                row[k] = other[last - k]
+                row[k] = partner_copy[last - k]
         for k in range(np.uint64(n2)):
-            partner[k] = one[last - k]
+            partner[k] = row_copy[last - k]
 
 
 @kernel(
@@ -67,26 +70,26 @@ def pick(source: Any, rows0: Any, rows1: Any, rows2: Any, destination: Any) -> N
             for j in range(destination.shape[2]):
                 row = source[c, rows0[i], rows1[j]]
                 out = destination[c, i, j]
+                # Unsigned: a signed index would be tested for its sign.
                 for k in range(destination.shape[3]):
-                    out[k] = row[
-                        np.uint64(rows2[k])
-                    ]  # unsigned: a signed index would be tested for its sign
+                    out[k] = row[np.uint64(rows2[k])]
 
 
-def picked(array: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
-    """Return a new array of some voxels of a contiguous (C, *space).
+def picked(array: np.ndarray, indices: Sequence[np.ndarray]) -> np.ndarray:
+    """Return a new array of some voxels of another one.
 
-    Of each axis those are given in their order, int64.
+    Args:
+        array: (C, X, Y[, Z]), contiguous.
+        indices: for each spatial axis those of the wanted voxels, in order, int64.
     """
-    out = np.empty((len(array), *map(len, places)), array.dtype)
-    kind, lift = f"u{array.itemsize}", (1,) * (3 - len(places))  # a plane is a volume of one slice
-    source = array.view(kind).reshape(len(array), *lift, *array.shape[1:])
-    pick(
-        source,
-        *(_FIRST,) * len(lift),
-        *places,
-        out.view(kind).reshape(len(out), *lift, *out.shape[1:]),
-    )
+    out = np.empty((len(array), *map(len, indices)), array.dtype)
+    # The kernel knows volumes only: a plane is a volume of one slice.
+    num_missing = 3 - len(indices)
+    lead = (1,) * num_missing
+    unsigned = f"u{array.itemsize}"
+    source = array.view(unsigned).reshape(len(array), *lead, *array.shape[1:])
+    destination = out.view(unsigned).reshape(len(out), *lead, *out.shape[1:])
+    pick(source, *[_FIRST] * num_missing, *indices, destination)
     return out
 
 
@@ -94,25 +97,34 @@ def padded(volume: np.ndarray, widths: Sequence[tuple[int, int]], mode: str) -> 
     """Return a copy of a volume (X, Y, Z) that is longer before and after it along each axis.
 
     Args:
+        volume: the volume.
+        widths: for each axis, the number of voxels before it and after it.
         mode: what is there, in NumPy's words: "reflect" (``c b | a b c | b a``), "symmetric" (``b a
             | a b c | c b``), "edge" (``a a | a b c | c c``) or "wrap" (``b c | a b c | a b``);
             again and again where the volume is shorter.
     """
-    places = [_places(n, *width, mode) for n, width in zip(volume.shape, widths, strict=True)]
-    result: np.ndarray = picked(volume[None], places)[0]
+    indices = [
+        _padded_indices(n, before, after, mode)
+        for n, (before, after) in zip(volume.shape, widths, strict=True)
+    ]
+    result: np.ndarray = picked(volume[None], indices)[0]
     return result
 
 
-@lru_cache(256)  # of planes it takes longer than to move them
-def _places(n: int, before: int, behind: int, mode: str) -> np.ndarray:
-    places = np.arange(-before, n + behind)
+# Cached because for a plane it takes longer than to move its voxels.
+@lru_cache(256)
+def _padded_indices(n: int, before: int, after: int, mode: str) -> np.ndarray:
+    """Return the voxel at each position of an axis, from ``-before`` to ``n + after - 1``."""
+    positions = np.arange(-before, n + after)
     if mode == "wrap":
-        return places % n
+        return positions % n
     if mode == "edge":
-        return np.clip(places, 0, n - 1)
-    twice = int(mode == "symmetric")  # whether the outermost voxels are there twice
-    period = max(1, 2 * n - 2 + 2 * twice)
-    return np.minimum(places % period, period - twice - places % period)
+        return np.clip(positions, 0, n - 1)
+    # There and back is one period. "symmetric" has the outermost voxels twice in it.
+    repeated = 1 if mode == "symmetric" else 0
+    period = max(1, 2 * n - 2 + 2 * repeated)
+    forth = positions % period
+    return np.minimum(forth, period - repeated - forth)
 
 
 @kernel(*(f"void({kind}[::1], {kind}, {kind})" for kind in (*_WIDTHS, "float32", "float64")))
@@ -121,6 +133,7 @@ def replace_label(labels: Any, label: Any, replacement: Any) -> None:
 
     Floats are compared as they are, for two of their zeros are equal.
     """
+    # Every value is written, changed or not: a store on a condition keeps loops from vectors.
     for i in range(labels.shape[0]):
         value = labels[i]
         labels[i] = replacement if value == label else value

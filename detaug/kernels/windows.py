@@ -36,6 +36,7 @@ _SATURATING = 5.0
 # A share below this is 0: it changes nothing, and float32's numbers below 1.2e-38 are computed with
 # many times slower.
 _NO_SHARE = 1e-30
+#: The types of a window's arguments: factors along X and Y, drop along Z, least product.
 _WINDOW = "float64[::1], float64[::1], float32[::1], float64"
 _TAYLOR = tuple(1.0 / math.factorial(n) for n in range(14, -1, -1))
 
@@ -43,6 +44,7 @@ _TAYLOR = tuple(1.0 / math.factorial(n) for n in range(14, -1, -1))
 @inlined
 def _exponential(x: Any) -> Any:
     """Return e^x in float64 for x <= 0."""
+    # Below it, e^x is less than half of the least float64.
     if x < -745.0:
         return 0.0
     n = math.floor(x * _PER_LN2 + 0.5)
@@ -61,11 +63,11 @@ def _relative_density(x: Any, nearest: Any) -> Any:
 
 @inlined
 def _relative_probability(a: Any, b: Any, nearest: Any) -> Any:
-    """Return the integral of the relative density from a >= 0 to b.
+    """Return the integral of the relative density from a >= 0 to b, by Gauss and Legendre's rule.
 
     Its panels are short enough for errors below an ulp.
     """
-    # the density falls by e^-45 within this length
+    # The density falls by e^-45 within this length.
     reach = 2.0 * _NEGLIGIBLE / (a + math.sqrt(a * a + 2.0 * _NEGLIGIBLE))
     length = min(b - a, reach)
     panels = np.int64(math.ceil(length * max(1.0, a + length)))
@@ -119,14 +121,20 @@ def window_factors(out: Any, location: Any, scale: Any) -> Any:
     if first > _SATURATING:
         below = _distribution(first)
         for i in range(n):
-            upto = _distribution((i + 0.5 - location) / scale)
-            out[i] = upto - below
-            below = upto
+            below_next = _distribution((i + 0.5 - location) / scale)
+            out[i] = below_next - below
+            below = below_next
             largest = max(largest, out[i])
         for i in range(n):
             out[i] = out[i] / largest if largest > 0.0 else 0.0
         return largest
-    nearest = first if first > 0.0 else (last if last < 0.0 else 0.0)
+    # The point of the axis with the largest density, by which all others are divided: far from the
+    # centre densities themselves would underflow.
+    nearest = 0.0
+    if first > 0.0:
+        nearest = first
+    elif last < 0.0:
+        nearest = last
     for i in range(n):
         a = (i - 0.5 - location) / scale
         b = (i + 0.5 - location) / scale
@@ -135,9 +143,9 @@ def window_factors(out: Any, location: Any, scale: Any) -> Any:
         elif b <= 0.0:
             out[i] = _relative_probability(-b, -a, -nearest)
         else:
-            out[i] = _relative_probability(0.0, b, nearest) + _relative_probability(
-                0.0, -a, nearest
-            )
+            above_centre = _relative_probability(0.0, b, nearest)
+            below_centre = _relative_probability(0.0, -a, nearest)
+            out[i] = above_centre + below_centre
     for i in range(n):
         largest = max(largest, out[i])
     for i in range(n):
@@ -150,19 +158,29 @@ def window_line(factor0: Any, factor1: Any, least: Any, offset: Any, strength: A
     """Return start and slope of a line of ``offset + strength * window``, in float32.
 
     The line is ``start + slope * drop2[k]``.
+
+    Args:
+        factor0, factor1: of the line along X and Y.
+        least: the window's least product.
+        offset, strength: see above.
     """
-    both = factor0 * factor1
-    if both < _NO_SHARE:
+    line_factor = factor0 * factor1
+    if line_factor < _NO_SHARE:
         return np.float32(offset), np.float32(0.0)
-    start = offset + strength * ((both - least) / (1.0 - least))
-    return np.float32(start), np.float32(-strength * both)
+    start = offset + strength * ((line_factor - least) / (1.0 - least))
+    return np.float32(start), np.float32(-strength * line_factor)
 
 
 @kernel(f"float64(float32[:,::1], {_WINDOW})")
 def windowed_sum(volume: Any, factors0: Any, factors1: Any, drop2: Any, least: Any) -> Any:
     """Return the sum of voxel times window, in float64.
 
-    There is one sum for each column of lines, and then these are added one after another.
+    There is one sum for each position along lines, for vectors, and then these are added one after
+    another.
+
+    Args:
+        volume: (X, Y * Z) float32.
+        factors0, factors1, drop2, least: the window.
     """
     n2 = drop2.shape[0]
     sums = np.zeros(n2, np.float64)
@@ -170,9 +188,10 @@ def windowed_sum(volume: Any, factors0: Any, factors1: Any, drop2: Any, least: A
         plane = volume[i]
         for j in range(factors1.shape[0]):
             start, slope = window_line(factors0[i], factors1[j], least, 0.0, 1.0)
-            at = np.uint64(j * n2)
+            # Unsigned, here and below: a signed index would be tested for its sign.
+            first = np.uint64(j * n2)
             for k in range(np.uint64(n2)):
-                sums[k] += np.float64(plane[at + k]) * np.float64(start + slope * drop2[k])
+                sums[k] += np.float64(plane[first + k]) * np.float64(start + slope * drop2[k])
     total = 0.0
     for k in range(n2):
         total += sums[k]
@@ -197,7 +216,10 @@ def add_windowed(
     """Write ``x + factor * ((offset + strength * window) * change)``.
 
     Args:
+        source, destination: (X, Y * Z) float32; they may be one array.
         change: (X, Y * Z), or one plane of it for all.
+        factors0, factors1, drop2, least: the window.
+        offset, strength, factor: see above.
     """
     n2 = drop2.shape[0]
     for i in range(factors0.shape[0]):
@@ -206,15 +228,16 @@ def add_windowed(
         changes = change[i % change.shape[0]]
         for j in range(factors1.shape[0]):
             start, slope = window_line(factors0[i], factors1[j], least, offset, strength)
-            first = np.uint64(j * n2)  # unsigned: a signed index would be tested for its sign
+            first = np.uint64(j * n2)
             for k in range(np.uint64(n2)):
-                at = first + k
-                out[at] = plane[at] + factor * ((start + slope * drop2[k]) * changes[at])
+                voxel = first + k
+                window = start + slope * drop2[k]
+                out[voxel] = plane[voxel] + factor * (window * changes[voxel])
 
 
 @kernel("void(float32[:,::1], float32[:,::1], float32, float32, float32)")
 def change_by_power(source: Any, out: Any, low: Any, extent: Any, exponent: Any) -> None:
-    """Write ``r^exponent - r`` with ``r = (x - low) / extent``."""
+    """Write ``r^exponent - r`` with ``r = (x - low) / extent``, r from 0 to 1."""
     for i in range(source.shape[0]):
         for k in range(source.shape[1]):
             relative = (source[i, k] - low) / extent

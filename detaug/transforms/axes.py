@@ -165,6 +165,8 @@ class Rot90(_AxisTransform):
             # Axis 0 of the params is that of the channels.
             first = first_axis - 1
             second = second_axis - 1
+            # A quarter turn reads the second axis from its end and exchanges both, as numpy.rot90
+            # does; half a turn reads both from their ends.
             quarter_turns = turns % 4
             if quarter_turns in (1, 2):
                 flipped[second] = not flipped[second]

@@ -47,7 +47,6 @@ RicianNoiseTransform = t.RicianNoise
 Rot90Transform = t.Rot90
 SharpeningTransform = t.Sharpening
 SimulateLowResolutionTransform = t.SimulateLowResolution
-Spatial = t.SpatialTransform
 SpatialTransform = t.SpatialTransform
 TransposeAxesTransform = t.TransposeAxes
 BGContrast = t.BGContrast

@@ -129,7 +129,9 @@ def ball(radius: float) -> Footprint:
     the radius belong to it. Between whole and half radii, points are more than a voxel apart.
     """
     count = int(2 * radius + 1)
-    step = (radius + radius) / (count - 1) if count > 1 else 1.0
+    step = 1.0
+    if count > 1:
+        step = (radius + radius) / (count - 1)
     positions = [index * step + -radius for index in range(count)]
     return _round(positions, 3, radius * radius)
 
@@ -139,7 +141,7 @@ def disk(radius: float) -> Footprint:
 
     Its points begin at -radius and are one voxel apart; those within the radius belong to it.
     """
-    count = math.ceil(2 * radius + 1) if radius else 1
+    count = math.ceil(2 * radius + 1)
     # NumPy's arange adds the rounded difference of its first two values, which may not be 1.
     step = (-radius + 1) - -radius
     positions = [-radius + index * step for index in range(count)]
@@ -158,9 +160,10 @@ def _round(positions: list[float], dims: int, limit: float) -> Footprint:
     center = (count - 1) // 2
     squares = [position * position for position in positions]
     rows: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    planes = range(count) if dims == 3 else range(center, center + 1)
-    for i in planes:
-        plane_square = squares[i] if dims == 3 else 0.0
+    plane_squares = dict(enumerate(squares))
+    if dims == 2:
+        plane_squares = {center: 0.0}
+    for i, plane_square in plane_squares.items():
         for j in range(count):
             run = []
             for k in range(count):

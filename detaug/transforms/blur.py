@@ -77,14 +77,15 @@ class GaussianBlur(ImageTransform):
         shape = shapes["image"]
         applied = [draws.happens(rng, self.p_per_channel) for _ in range(shape[0])]
         offered = {**context, "shape": shape}
-        axes = range(1, len(shape))
-        sigmas = []
-        for _ in range(1 if self.synchronize_channels else sum(applied)):
-            sigmas.append(
-                draws.for_axes(rng, self.blur_sigma, offered, axes, self.synchronize_axes)
-            )
+
+        def draw_sigmas() -> list[float]:
+            axes = range(1, len(shape))
+            return draws.for_axes(rng, self.blur_sigma, offered, axes, self.synchronize_axes)
+
         if self.synchronize_channels:
-            return {"apply_to_channel": applied, "sigmas": sigmas[0]}
+            # Drawn also if no channel is blurred.
+            return {"apply_to_channel": applied, "sigmas": draw_sigmas()}
+        sigmas = [draw_sigmas() for _ in range(sum(applied))]
         return {"apply_to_channel": applied, "sigmas": sigmas}
 
     @takes(apply_to_channel=each_channel(flag), sigmas=_check_sigmas)
@@ -105,12 +106,12 @@ class GaussianBlur(ImageTransform):
     kernels = (pick, convolve_padded)
 
 
-def kernel_size(sigma: float, truncate: float = 6.0) -> int:
-    """Return the odd number of taps that is nearest to ``truncate * sigma + 0.5``, at least 1.
+def kernel_size(sigma: float) -> int:
+    """Return the odd number of taps that is nearest to ``6 sigma + 0.5``, at least 1.
 
     The rule is batchgeneratorsv2's; ``sigma`` is in voxels.
     """
-    wanted = sigma * truncate + 0.5
+    wanted = sigma * 6.0 + 0.5
     size = round(wanted)
     if size % 2 == 0 and wanted >= size:
         size += 1
@@ -127,6 +128,7 @@ def gaussian_weights(sigma: float, radius: int) -> np.ndarray:
     if radius == 0:
         return np.ones(1, np.float32)
     heights = [exponential(-0.5 * (distance / sigma) ** 2) for distance in range(radius + 1)]
+    # One after another: the order of NumPy's additions depends on the CPU's vectors.
     total = heights[0]
     for height in heights[1:]:
         total += 2.0 * height

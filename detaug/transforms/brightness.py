@@ -89,6 +89,7 @@ class BrightnessAdditive(ImageTransform):
         if not channels:
             return {"apply_to_channel": channels, "shift": None}
         if self.synchronize_channels:
+            # Uniformly: see the argument.
             shift = [draws.scalar(rng, (self.mu, self.sigma), context)] * count
         else:
             shift = [draws.normal(rng, self.mu, self.sigma) for _ in range(count)]

@@ -47,6 +47,7 @@ class MoveSegAsOneHotToData(Transform):
         labels = labels_of_image(workspace, "MoveSegAsOneHotToData")
         (channel,) = channels("source_channel_idx", [self.source_channel_idx], len(labels))
         if self.all_labels:
+            # One pass instead of an array for each label and a concatenation.
             image = workspace["image"]
             num_channels = len(image) + len(self.all_labels)
             result = np.empty((num_channels, *labels.shape[1:]), dtype=np.float32)

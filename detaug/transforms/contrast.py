@@ -145,7 +145,9 @@ class InvertImage(ImageTransform):
 
     @takes(apply=flag, apply_to_channel=CHANNELS)
     def change(self, workspace: Workspace, params: Params) -> None:
-        chosen = list(params["apply_to_channel"]) if params["apply"] else []
+        if not params["apply"]:
+            return
+        chosen = params["apply_to_channel"]
         for _, source, destination in workspace.chosen_channels(chosen, np.ravel):
             stretch_around_mean(source, destination, -1.0, keep_range=False)
 

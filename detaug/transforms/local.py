@@ -33,6 +33,8 @@ from detaug.transforms.building.workspace import Workspace
 
 #: Half of the least float32: it rounds to 0 in float32.
 _ZERO_IN_FLOAT32 = 2.0**-150
+#: So that nothing is divided by 0; batchgeneratorsv2's.
+_LEAST_DIVISOR = 1e-8
 _ONE = np.float32(1)
 #: A window's params: its centre, in fractions of the axes, and its standard deviations in voxels.
 WINDOW = {"loc": each_axis(number(-1e6, 1e6)), "scale": each_axis(number(1e-6, 1e9))}
@@ -90,7 +92,7 @@ class LocalWindow:
             product *= reduce(add, factors.tolist()) / len(factors)
         return (product - self._least) / (1.0 - self._least)
 
-    def values(self, mean_centered: bool = False) -> np.ndarray:
+    def values(self, mean_centered: bool) -> np.ndarray:
         """Return the window as float32 (X, Y[, Z]), for callables that take it.
 
         Args:
@@ -106,7 +108,13 @@ class LocalWindow:
 
 
 class _LocalTransform(ImageTransform):
-    """A transform with one window and one number for every channel that it changes."""
+    """A transform with one window and one number for every channel that it changes.
+
+    Attributes:
+        mean_centered: the window's mean is subtracted from it.
+    """
+
+    mean_centered = False
 
     def __init__(
         self,
@@ -178,8 +186,8 @@ class _LocalTransform(ImageTransform):
                 raise ValueError(f"scale must be greater than 0, got {scale[axis]!r}")
         offered = dict(context)
         if asks_for(wanted, "kernel"):
-            mean_centered = bool(getattr(self, "mean_centered", False))
-            offered["kernel"] = LocalWindow(shape, loc, scale).values(mean_centered)
+            window = LocalWindow(shape, loc, scale)
+            offered["kernel"] = window.values(bool(self.mean_centered))
         return {"loc": loc, "scale": scale}, draws.scalar(rng, wanted, offered)
 
 
@@ -275,7 +283,8 @@ class BrightnessGradientAdditive(_LocalTransform):
             high = max(channel_high for _, channel_high in limits)
         chosen = _effective(workspace, params["kernels"], strengths, without_effect=0.0)
         for before, after, window, strength in chosen:
-            # The change is the same for all intensities, so that the factor of each voxel is 1.
+            # The change is the same for all intensities, so that the factor of each voxel is 1. One
+            # plane serves all.
             ones = np.ones((1, before.shape[1]), np.float32)
             mean = window.mean() if self.mean_centered else 0.0
             peak = max(abs(1.0 - mean), abs(mean))
@@ -324,7 +333,8 @@ class LocalContrast(_LocalTransform):
     def change(self, workspace: Workspace, params: Params) -> None:
         chosen = _effective(workspace, params["kernels"], params["contrasts"], without_effect=1.0)
         for before, after, window, contrast in chosen:
-            mean = windowed_sum(before, *window.arguments) / (window.mean() * before.size + 1e-8)
+            sum_of_weights = window.mean() * before.size + _LEAST_DIVISOR
+            mean = windowed_sum(before, *window.arguments) / sum_of_weights
             distance = _difference(before, np.float32(mean))
             add_windowed(before, after, distance, *window.arguments, 0.0, contrast - 1.0, _ONE)
 
@@ -367,7 +377,7 @@ class LocalGamma(_LocalTransform):
             least, largest = least_and_largest(before)
             low = np.float32(least)
             high = np.float32(largest)
-            extent = max(np.float32(high - low), np.float32(1e-8))
+            extent = max(np.float32(high - low), np.float32(_LEAST_DIVISOR))
             change = np.empty_like(before)
             change_by_power(before, change, low, extent, np.float32(gamma))
             add_windowed(before, after, change, *window.arguments, 0.0, 1.0, extent)

@@ -62,22 +62,27 @@ class SimulateLowResolution(ChannelTransform):
         super().__init__(p_per_channel, synchronize_channels)
         self.scale = checks.random_scalar("scale", scale, above=0, maximum=LARGEST_SCALE)
         self.synchronize_axes = synchronize_axes
-        self.ignore_axes = None if ignore_axes is None else checks.axes("ignore_axes", ignore_axes)
-        self.allowed_channels = None if allowed_channels is None else tuple(allowed_channels)
+        self.ignore_axes = None
+        if ignore_axes is not None:
+            self.ignore_axes = checks.axes("ignore_axes", ignore_axes)
+        self.allowed_channels = None
+        if allowed_channels is not None:
+            self.allowed_channels = tuple(allowed_channels)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         count, *shape = shapes["image"]
-        wanted = range(count) if self.allowed_channels is None else self.allowed_channels
-        allowed = checks.channels("allowed_channels", wanted, count)
+        allowed = list(range(count))
+        if self.allowed_channels is not None:
+            allowed = checks.channels("allowed_channels", self.allowed_channels, count)
         ignored = checks.axes("ignore_axes", self.ignore_axes or (), len(shape))
 
         def draw_scales(channel: int | None) -> list[float]:
             offered = {**context, "channel": channel}
             axes = range(len(shape))
             scales = draws.for_axes(rng, self.scale, offered, axes, self.synchronize_axes)
-            for axis in axes:
-                scales[axis] = 1.0 if axis in ignored else _as_float32(scales[axis])
-            return scales
+            for axis in ignored:
+                scales[axis] = 1.0
+            return [_as_float32(scale) for scale in scales]
 
         return self.draw_channels(rng, shapes, "scales", draw_scales, allowed)
 

@@ -90,6 +90,8 @@ class RicianNoise(ImageTransform):
         if not math.isfinite(mean):
             destination.fill(np.nan)
             return
+        # Any of the image's values is near enough to the mean for sums around it. Read now, because
+        # the destination may be the source.
         pivot = float(source.flat[0]) - float(np.float32(lowest))
         flat = destination.reshape(len(destination), -1)
         sigma = np.float32(params["variance"])
@@ -104,7 +106,9 @@ class RicianNoise(ImageTransform):
                 np.sqrt(real * real + imaginary * imaginary, out=real)
         noisy_mean, noisy_deviation = deviations(flat, pivot)
         # A single voxel does not deviate: it gets the mean.
-        factor = deviation / noisy_deviation if noisy_deviation > 0 else 0.0
+        factor = 0.0
+        if noisy_deviation > 0:
+            factor = deviation / noisy_deviation
         rescale(flat.reshape(-1), noisy_mean, factor, mean)
 
     kernels = (moments, add_normals, deviations, scale_around)

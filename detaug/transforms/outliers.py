@@ -110,6 +110,7 @@ def percentiles_of(values: np.ndarray, wanted: tuple[float, ...]) -> list[float]
     for percentile in wanted:
         position = percentile / 100.0 * (values.size - 1)
         rank = math.floor(position)
+        # The values at and above a rank are the same however NumPy's version of partition works.
         ordered = np.partition(values, rank)
         low = float(ordered[rank])
         high = low
@@ -140,7 +141,10 @@ def cut_off(
         upper: a percentile, 0 to 100.
         retain: restore the standard deviation of the finite values.
     """
-    deviation = _deviation_of_finite(source) if retain else 0.0
+    deviation = 0.0
+    if retain:
+        # Measured first: the destination may be the source.
+        deviation = _deviation_of_finite(source)
     low, high = percentiles_of(source, (lower, upper))
     if math.isnan(low):
         destination.fill(np.nan)

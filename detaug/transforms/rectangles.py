@@ -22,7 +22,9 @@ CORNERS = many(gate.each_axis(gate.integer(-(2**31))), 2)
 
 def _check_values(context: ParamContext, value: Any) -> None:
     """Accept one value for each rectangle of each channel."""
-    check = gate.KEY if callable(context.transform.rectangle_value) else gate.number()
+    check = gate.number()
+    if callable(context.transform.rectangle_value):
+        check = gate.KEY
     gate.for_each("rectangles", many(check))(context, value)
     pairs = zip(context.params["rectangles"], value, strict=True)
     for channel, (rectangles, values) in enumerate(pairs):

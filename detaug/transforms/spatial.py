@@ -41,7 +41,12 @@ from detaug.transforms.building.workspace import Workspace, in_space, spatial_sh
 from detaug.transforms.cropping import check_padding, crop_sample
 from detaug.transforms.geometry import elastic
 from detaug.transforms.geometry.label_dtypes import resampling_dtype
-from detaug.transforms.geometry.resampling import IMAGE_KERNELS, LABEL_KERNELS, PatchMap
+from detaug.transforms.geometry.resampling import (
+    IMAGE_KERNELS,
+    LABEL_KERNELS,
+    PatchMap,
+    Window,
+)
 
 _BORDER_MODES = ("zeros", "constant")
 
@@ -189,28 +194,25 @@ class SpatialTransform(Transform):
         self.translation = random_scalar("translation", translation)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+        # Each draw moves the Generator, so that their order is a part of the bytes: first whether
+        # anything happens at all, then by how much.
         space = spatial_shape(shapes, patch_size=self.patch_size)
         axes = range(len(space))
         rotates = draws.happens(rng, self.p_rotation)
         scales = draws.happens(rng, self.p_scaling)
         deforms = draws.happens(rng, self.p_elastic_deform)
+        # With a probability of 0 these draw nothing: pipelines without them keep their draws.
         shears = self.p_shear > 0 and draws.happens(rng, self.p_shear)
         shifts = self.p_translation > 0 and draws.happens(rng, self.p_translation)
-        spacing = [1.0] * len(space)
-        fixed: set[int] = set()
-        grid = grid_among(shapes)
-        if grid is not None:
-            spacing = list(grid.axis_spacing(len(space)))
-            fixed = {axis for axis in axes if space[axis] == 1}
-        angles = self._draw_angles(rng, context) if rotates else [0.0] * len(space)
+        has_affine = rotates or scales or shears or shifts
+        spacing, fixed = _spacing_and_fixed_axes(shapes, space)
+        angles = [0.0] * len(space)
+        if rotates:
+            angles = _in_plane(self._draw_angles(rng, context), fixed)
         factors = [1.0] * len(space)
         if scales:
-            together = draws.happens(rng, self.p_synchronize_scaling_across_axes)
-            factors = draws.for_axes(rng, self.scaling, context, axes, together)
-        if fixed:
-            angles = _in_plane(angles, fixed)
-            factors = [1.0 if axis in fixed else factor for axis, factor in enumerate(factors)]
-        turned = rotation(angles) if rotates or scales or shears or shifts else []
+            factors = self._draw_factors(rng, context, fixed)
+        turned = rotation(angles) if has_affine else []
         if shears:
             turned = product(turned, self._draw_shear(rng, context, fixed))
         elastic = self._draw_elastic(rng, context, fixed) if deforms else None
@@ -219,12 +221,23 @@ class SpatialTransform(Transform):
             shift = draws.for_axes(rng, self.translation, context, axes, together=False)
             for axis in fixed:
                 shift[axis] = 0.0
+            # The shift is in millimetres, the centre in voxels.
             moves = zip(center, applied(turned, shift), spacing, strict=True)
             center = [position + distance / length for position, distance, length in moves]
         affine = None
-        if rotates or scales or shears or shifts:
+        if has_affine:
             affine = _in_voxels(scaled(turned, factors), spacing)
         return {"affine": affine, "elastic": elastic, "center_location_in_pixels": center}
+
+    def _draw_factors(
+        self, rng: np.random.Generator, context: Context, fixed: Collection[int]
+    ) -> list[float]:
+        together = draws.happens(rng, self.p_synchronize_scaling_across_axes)
+        axes = range(len(self.patch_size))
+        factors = draws.for_axes(rng, self.scaling, context, axes, together)
+        for axis in fixed:
+            factors[axis] = 1.0
+        return factors
 
     def _draw_shear(
         self, rng: np.random.Generator, context: Context, fixed: Collection[int]
@@ -232,22 +245,23 @@ class SpatialTransform(Transform):
         dims = len(self.patch_size)
         sheared = identity(dims)
         for row, column in permutations(range(dims), 2):
-            one = identity(dims)
+            # Drawn for a fixed axis as well: the draws after it must not depend on the shape.
             factor = draws.scalar(rng, self.shear, {**context, "dim": row})
-            if row not in fixed and column not in fixed:
-                one[row][column] = factor
-            sheared = product(one, sheared)
+            if row in fixed or column in fixed:
+                continue
+            along_row = identity(dims)
+            along_row[row][column] = factor
+            sheared = product(along_row, sheared)
         return sheared
 
     def _draw_angles(self, rng: np.random.Generator, context: Context) -> list[float]:
-        angles = draws.for_axes(
-            rng, self.rotation, context, range(len(self.patch_size)), together=False
-        )
+        axes = range(len(self.patch_size))
+        angles = draws.for_axes(rng, self.rotation, context, axes, together=False)
         if callable(self.rotation):
             for angle in angles:
                 radians("rotation", angle)
         if self.p_rot_per_axis < 1:
-            for axis in range(len(angles)):
+            for axis in axes:
                 if not draws.happens(rng, self.p_rot_per_axis):
                     angles[axis] = 0.0
         return angles
@@ -257,9 +271,8 @@ class SpatialTransform(Transform):
     ) -> dict[str, Any]:
         known = {**context, "patch_size": self.patch_size}
         together = draws.happens(rng, self.p_synchronize_def_scale_across_axes)
-        scales = draws.for_axes(
-            rng, self.elastic_deform_scale, known, range(len(self.patch_size)), together
-        )
+        axes = range(len(self.patch_size))
+        scales = draws.for_axes(rng, self.elastic_deform_scale, known, axes, together)
         magnitudes = []
         for axis, scale in enumerate(scales):
             offered = {**known, "dim": axis, "deformation_scale": scale}
@@ -292,8 +305,9 @@ class SpatialTransform(Transform):
     def change(self, workspace: Workspace, params: Params) -> None:
         space = spatial_shape(workspace.shapes(), patch_size=self.patch_size)
         value = self.padding_value_image if self.padding_mode_image == "constant" else 0.0
-        label = self.padding_value_seg if self.border_mode_seg == "constant" else 0.0
+        label = 0.0
         if self.border_mode_seg == "constant":
+            label = self.padding_value_seg
             check_padding(workspace, label)
         # Whatever was drawn: a sample whose labels cannot be resampled is an error also where it is
         # only cropped.
@@ -303,32 +317,32 @@ class SpatialTransform(Transform):
             crop_sample(workspace, [math.floor(c) for c in center], self.patch_size, value, label)
             return
         patch = PatchMap(
-            space, self.patch_size, params["affine"], params["elastic"], center,
-            center_deformation=self.center_deformation, align_corners=self.align_corners,
-        )  # fmt: skip
+            space,
+            self.patch_size,
+            params["affine"],
+            params["elastic"],
+            center,
+            center_deformation=self.center_deformation,
+            align_corners=self.align_corners,
+        )
         for key in VOXEL_KEYS:
             if key not in workspace:
                 continue
-            volume = workspace.lazy(key)
-            window = None
-            if volume is not None:
-                starts, stops = patch.region()
-                workspace.put(key, volume.lend(starts, stops, patch.between))
-                extents = [stop - start for start, stop in zip(starts, stops, strict=True)]
-                window = (starts, extents)
+            window = _read_window(workspace, key, patch)
             array = workspace.contiguous(key)
             if key == "segmentation":
-                workspace.put(key, patch.labels(array, self.mode_seg, label, label_dtype, window))
+                result = patch.labels(array, self.mode_seg, label, label_dtype, window)
             else:
-                workspace.put(key, patch.image(array, self.mode_image, value, window))
+                result = patch.image(array, self.mode_image, value, window)
+            workspace.put(key, result)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         announced = in_space(shapes, self.patch_size)
         grid = grid_among(shapes)
         if grid is None or DEFERRED in params:
             return announced
-        # What is turned, scaled or bent is the body; the patch lies straight around the crop's
-        # centre.
+        # The grid is not turned: the transform turns, scales or bends the body, and the patch lies
+        # straight around the crop's centre.
         center = params["center_location_in_pixels"]
         if params["affine"] is None and params["elastic"] is None:
             first = [math.floor(c) - n // 2 for c, n in zip(center, self.patch_size, strict=True)]
@@ -345,14 +359,44 @@ class SpatialTransform(Transform):
         return (*resampling, *elastic.KERNELS)
 
 
-def _in_plane(angles: Sequence[float], fixed: set[int]) -> list[float]:
+def _spacing_and_fixed_axes(
+    shapes: Shapes, space: Sequence[int]
+) -> tuple[Sequence[float], Collection[int]]:
+    """Return the axes' spacing in millimetres, and those of one voxel, which stay as they are.
+
+    Without a grid the spacing is 1 along every axis, and no axis is fixed.
+    """
+    grid = grid_among(shapes)
+    if grid is None:
+        return [1.0] * len(space), ()
+    return grid.axis_spacing(len(space)), [axis for axis, n in enumerate(space) if n == 1]
+
+
+def _in_plane(angles: list[float], fixed: Collection[int]) -> list[float]:
     """Return angles, with 0 for those that would turn an axis of one voxel.
 
     In 2-D the last angle counts.
     """
+    if not fixed:
+        return angles
     if len(angles) < 3:
         return [0.0] * len(angles)
-    return [angle if fixed <= {axis} else 0.0 for axis, angle in enumerate(angles)]
+    # An axis stays in its place only under a turn about itself.
+    return [angle if set(fixed) <= {axis} else 0.0 for axis, angle in enumerate(angles)]
+
+
+def _read_window(workspace: Workspace, key: str, patch: PatchMap) -> Window | None:
+    """Read the part of a lazy volume that the patch needs; return None for any other array.
+
+    Returns:
+        The part's first voxel and its extents.
+    """
+    volume = workspace.lazy(key)
+    if volume is None:
+        return None
+    starts, stops = patch.region()
+    workspace.put(key, volume.lend(starts, stops, patch.between))
+    return starts, [stop - start for start, stop in zip(starts, stops, strict=True)]
 
 
 def _in_voxels(matrix: Matrix, spacing: Sequence[float]) -> Matrix:

@@ -109,7 +109,9 @@ def roles_of(
             move with the voxels.
     """
     keys = transform.keys
-    known = BATCH_ROLES if of_batch else {role: role for role in VOXEL_KEYS}
+    known = {role: role for role in VOXEL_KEYS}
+    if of_batch:
+        known = BATCH_ROLES
     roles = {name: known[name] for name in arrays if name in known and name not in keys}
     for name, role in keys.items():
         if role is not None and name in arrays:
@@ -146,9 +148,13 @@ def _check_unknown(
         reference = reference[0]
     space = tuple(getattr(reference, "shape", ()))[1:]
     value = arrays[name]
-    items = value if isinstance(value, (list, tuple)) else [value]
+    items = [value]
+    if isinstance(value, (list, tuple)):
+        items = list(value)
     for item in items:
-        shape = tuple(item.shape) if isinstance(item, (np.ndarray, torch.Tensor)) else ()
+        shape: tuple[int, ...] = ()
+        if isinstance(item, (np.ndarray, torch.Tensor)):
+            shape = tuple(item.shape)
         fits = bool(space) and space in (shape[-len(space) :], shape[: len(space)])
         if fits or (not present and len(shape) > 1):
             role = "segmentation" if fits else "image"

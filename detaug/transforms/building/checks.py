@@ -87,7 +87,9 @@ def random_scalar(
 
 def integer_range(name: str, wanted: Any, minimum: int) -> tuple[int, int]:
     """Return (low, high) of a range of integers, or of one integer."""
-    ends = wanted if isinstance(wanted, (tuple, list)) else (wanted, wanted)
+    ends = wanted
+    if not isinstance(ends, (tuple, list)):
+        ends = (wanted, wanted)
     low, high = argument(name, ends, gate.many(gate.integer(minimum), 2))
     _check_order(name, low, high)
     return low, high
@@ -128,9 +130,19 @@ def spatial_size(name: str, size: Any) -> tuple[int, ...]:
 
 def axes(name: str, wanted: Any, dims: int = 3) -> tuple[int, ...]:
     """Return spatial axes from 0 to dims - 1, each once, in the given order; a set is sorted."""
-    in_order = sorted(wanted) if isinstance(wanted, (set, frozenset)) else list(wanted)
+    in_order = list(wanted)
+    if isinstance(wanted, (set, frozenset)):
+        # A set's own order is none that a run could repeat.
+        in_order = sorted(wanted)
     axis = gate.integer(0, dims - 1, "a spatial axis")
     return tuple(argument(name, in_order, gate.distinct(gate.many(axis))))
+
+
+def optional_axes(name: str, wanted: Any) -> tuple[int, ...] | None:
+    """Return spatial axes as `axes` does; None, which stands for a default, stays None."""
+    if wanted is None:
+        return None
+    return axes(name, wanted)
 
 
 def as_list(wanted: Any) -> list[Any]:

@@ -143,7 +143,7 @@ def as_plain(value: Any) -> Any:
     """Return the same value in Python's own numbers and lists.
 
     Raises:
-        Refused: lists in it are nested too deeply, or contain themselves.
+        InvalidParam: lists in it are nested too deeply, or contain themselves.
     """
     try:
         return _plain(value, 0)

@@ -99,6 +99,7 @@ def by_channel(params: Params, *names: str) -> Iterator[tuple[Any, ...]]:
 
 def rescale(values: np.ndarray, center: float, factor: float, offset: float) -> None:
     """Compute ``(values - center) · factor + offset`` in place, of float32 values."""
+    # Kernels work in float32, in which a center far from 0 loses much.
     rounded = np.float32(center)
     # What the center loses when it is rounded to float32, the offset makes up for.
     exact_offset = offset + (float(rounded) - center) * factor

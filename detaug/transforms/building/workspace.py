@@ -151,6 +151,7 @@ class Workspace:
 
     def put_reshaped(self, key: str, value: np.ndarray) -> None:
         """Set a key to an array derived from its current one: a view of it, or a copy."""
+        # A view of an array that is not owned shares its memory: nobody may write to it either.
         is_copy = not np.may_share_memory(value, self._arrays[key])
         self.put(key, value, owned=key in self._owned or is_copy)
 
@@ -164,6 +165,8 @@ class Workspace:
         """Return the array as `contiguous` does, to be read; read-only unless it is owned."""
         array = self.contiguous(key)
         if key not in self._owned and array.flags.writeable:
+            # A transform that writes to it by mistake gets an error, and changes no array of the
+            # caller's.
             array = array.view()
             array.flags.writeable = False
         return array

@@ -22,12 +22,15 @@ from detaug.kernels.threefry import key_words
 from detaug.kernels.voxels import pick
 
 # A frequency that the filter weakens to less than 2**-30 is left out, and so are voxels whose
-# weights add up to less.
+# weights add up to less: float32 sums would not show them.
 _NEGLIGIBLE_BITS = 30.0
 
-# Filters narrower than this, in voxels, are convolutions.
+# Voxels. A narrower filter leaves nearly all frequencies, but draws on few voxels: it is a
+# convolution.
 _NARROW = 4.0
-_ONE = np.ones(1, np.float32)
+_UNCHANGED = np.ones(1, np.float32)
+_LEAST_MAGNITUDE = 1e-8
+_LN2 = 0.6931471805599453
 
 KERNELS = (add_normals, project, evaluate, convolve_padded, pick, moments)
 
@@ -49,49 +52,80 @@ def displacement(
         (3, X, Y, Z) float32 (of a plane X is 1, and there is no displacement along it), and each
         spatial axis' mean.
     """
-    lift = 3 - len(shape)
-    field = np.zeros((3, *(1,) * lift, *shape), np.float32)
+    num_missing_axes = 3 - len(shape)
+    field = np.zeros((3, *(1,) * num_missing_axes, *shape), np.float32)
     means = []
     for stream, (sigma, magnitude) in enumerate(zip(sigmas, magnitudes, strict=True)):
-        component = field[lift + stream]
-        flat = component.reshape(-1)
-        add_normals(flat, flat, np.float32(1), *key_words(key), np.uint32(stream))
-        mean = (_filter_narrowly if sigma < _NARROW else _filter_widely)(component, float(sigma))
+        component = field[num_missing_axes + stream]
+        values = component.reshape(-1)
+        add_normals(values, values, np.float32(1), *key_words(key), np.uint32(stream))
+        if sigma < _NARROW:
+            mean = _filter_narrowly(component, float(sigma))
+        else:
+            mean = _filter_widely(component, float(sigma))
         largest = max(-float(component.min()), float(component.max()))
-        scale = np.float32(max(float(magnitude), 1e-8) / largest) if largest > 0 else np.float32(0)
+        scale = np.float32(0)
+        if largest > 0:
+            scale = np.float32(max(float(magnitude), _LEAST_MAGNITUDE) / largest)
         component *= scale
         means.append(mean * float(scale))
     return field, means
 
 
 def _filter_narrowly(noise: np.ndarray, sigma: float) -> float:
-    """Filter in place by a convolution, and return the mean of the result."""
-    for axis in (2, 1, 0):  # one at a time: the filter may reach as far as the field is long
-        weights = [
-            _periodic_gaussian(n, sigma) if a == axis else _ONE for a, n in enumerate(noise.shape)
-        ]
+    """Filter in place by a convolution, and return the mean of the result.
+
+    Args:
+        noise: (X, Y, Z) float32.
+        sigma: in voxels.
+    """
+    # One axis at a time, because the filter may reach as far as the field is long.
+    for axis in (2, 1, 0):
+        weights = [_UNCHANGED] * 3
+        weights[axis] = _periodic_gaussian(noise.shape[axis], sigma)
         convolve(noise, weights, "wrap", noise)
-    return float(moments(noise.reshape(-1))[2])
+    _, _, mean, _ = moments(noise.reshape(-1))
+    return float(mean)
 
 
 def _filter_widely(noise: np.ndarray, sigma: float) -> float:
-    """Filter in place by Fourier coefficients, and return the mean of the result."""
-    counts = [_frequencies(n, sigma) for n in noise.shape]
+    """Filter in place by Fourier coefficients, and return the mean of the result.
+
+    Args:
+        noise: (X, Y, Z) float32.
+        sigma: in voxels.
+    """
+    counts = [_num_functions(n, sigma) for n in noise.shape]
     bases = [_basis(n, count) for n, count in zip(noise.shape, counts, strict=True)]
     raw = np.empty(counts, np.float32)
     project(noise, *bases, raw)
-    weights = [
+    x_weights, y_weights, z_weights = [
         _gaussian_weights(n, count, sigma) for n, count in zip(noise.shape, counts, strict=True)
     ]
-    padded = -(-counts[2] // 4) * 4  # of which the kernel takes four at a time
-    coefficients = np.zeros((*counts[:2], padded), np.float32)
-    coefficients[:, :, : counts[2]] = (
-        raw * weights[0][:, None, None] * weights[1][None, :, None] * weights[2][None, None, :]
+    # The kernel takes four functions along Z at a time: zeros fill the last four up.
+    count_x, count_y, count_z = counts
+    padded_z = math.ceil(count_z / 4) * 4
+    coefficients = np.zeros((count_x, count_y, padded_z), np.float32)
+    coefficients[:, :, :count_z] = (
+        raw * x_weights[:, None, None] * y_weights[None, :, None] * z_weights[None, None, :]
     )
-    last = np.zeros((padded, noise.shape[2]), np.float32)
-    last[: counts[2]] = bases[2].T
-    evaluate(coefficients, bases[0], bases[1], last, noise)
+    x_basis, y_basis, z_basis = bases
+    padded_z_basis = np.zeros((padded_z, noise.shape[2]), np.float32)
+    padded_z_basis[:count_z] = z_basis.T
+    evaluate(coefficients, x_basis, y_basis, padded_z_basis, noise)
+    # Of all functions only the constant one, 1 / sqrt(voxels), has a mean.
     return float(coefficients[0, 0, 0]) / math.sqrt(noise.size)
+
+
+def _weakening(frequency: int, length: int, sigma: float) -> float:
+    """Return the filter's factor for a frequency, ``exp(-2 (pi sigma f / n)^2)``.
+
+    Args:
+        frequency: periods along the axis.
+        length: of the axis, in voxels.
+        sigma: in voxels.
+    """
+    return exponential(-2.0 * (math.pi * sigma * frequency / length) ** 2)
 
 
 @lru_cache(maxsize=16)
@@ -101,14 +135,16 @@ def _periodic_gaussian(length: int, sigma: float) -> np.ndarray:
     Half an even length away, both sides meet in one voxel.
     """
     half = length // 2
-    circle = np.array([cosine(2.0 * math.pi * n / length) for n in range(length)])
+    cosines = np.array([cosine(2.0 * math.pi * n / length) for n in range(length)])
     distances = np.arange(half + 1)
+    # The inverse Fourier transform of the factors, summed from the lowest frequency up.
     total = np.zeros(half + 1)
     for f in range(half + 1):
-        weight = exponential(-2.0 * (math.pi * sigma * f / length) ** 2)
-        total += (weight if f == 0 or 2 * f == length else 2.0 * weight) * circle[
-            f * distances % length
-        ]
+        weight = _weakening(f, length, sigma)
+        has_negative = f != 0 and 2 * f != length
+        if has_negative:
+            weight = 2.0 * weight
+        total += weight * cosines[f * distances % length]
     weights = [value / length for value in total.tolist()]
     if 2 * half == length:
         weights[half] /= 2.0
@@ -118,24 +154,21 @@ def _periodic_gaussian(length: int, sigma: float) -> np.ndarray:
     return np.array(weights, np.float32)
 
 
-def _frequencies(length: int, sigma: float) -> int:
+def _num_functions(length: int, sigma: float) -> int:
     """Return how many basis functions of an axis the filter leaves.
 
     They are the mean, and a cosine and a sine for each frequency.
     """
     if sigma <= 0.0:
         return length
-    # exp(-2 (pi sigma f / n)^2) >= negligible
-    highest = math.sqrt(_NEGLIGIBLE_BITS * 0.6931471805599453 / 2.0) * length / (math.pi * sigma)
+    # exp(-2 (pi sigma f / n)^2) >= 2^-bits, solved for f.
+    highest = math.sqrt(_NEGLIGIBLE_BITS * _LN2 / 2.0) * length / (math.pi * sigma)
     return min(length, 2 * math.floor(min(highest, length)) + 1)
 
 
 def _gaussian_weights(length: int, count: int, sigma: float) -> np.ndarray:
-    frequencies = [(number + 1) // 2 for number in range(count)]
-    return np.array(
-        [exponential(-2.0 * (math.pi * sigma * f / length) ** 2) for f in frequencies],
-        dtype=np.float64,
-    )
+    """Return the filter's factor for each of an axis' basis functions, (count,) float64."""
+    return np.array([_weakening((index + 1) // 2, length, sigma) for index in range(count)])
 
 
 @lru_cache(maxsize=64)
@@ -145,15 +178,17 @@ def _basis(length: int, count: int) -> np.ndarray:
     Returns:
         (length, count) float32.
     """
-    # cos and sin depend on f x modulo the length only: one table of the circle serves all of them
-    circle = [
-        (cosine(2.0 * math.pi * n / length), sine(2.0 * math.pi * n / length))
-        for n in range(length)
-    ]
+    # cos and sin depend on f x modulo the length only: one table of the circle serves all of them.
+    angles = [2.0 * math.pi * n / length for n in range(length)]
+    cosines = [cosine(angle) for angle in angles]
+    sines = [sine(angle) for angle in angles]
     table = np.empty((length, count), np.float64)
-    for number in range(count):
-        f = (number + 1) // 2
-        norm = math.sqrt((1.0 if number == 0 or 2 * f == length else 2.0) / length)
-        which = 0 if number % 2 or number == 0 else 1
-        table[:, number] = [circle[f * x % length][which] * norm for x in range(length)]
+    for index in range(count):
+        f = (index + 1) // 2
+        # The squares of these two are 1 at every voxel, those of all others 1/2 on average.
+        is_one_everywhere = index == 0 or 2 * f == length
+        norm = math.sqrt((1.0 if is_one_everywhere else 2.0) / length)
+        is_sine = index > 0 and index % 2 == 0
+        circle = sines if is_sine else cosines
+        table[:, index] = [circle[f * x % length] * norm for x in range(length)]
     return table.astype(np.float32)

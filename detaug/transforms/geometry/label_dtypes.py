@@ -1,4 +1,4 @@
-"""Which integers hold a segmentation's labels while they are resampled."""
+"""The integer dtype that holds a segmentation's labels while they are resampled."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ _INT32 = np.dtype(np.int32)
 def resampling_dtype(workspace: Workspace, padding: float) -> np.dtype[Any]:
     """Return int16 or, where that does not hold all labels and the padding, int32.
 
-    Labels are looked at only where their dtype leaves it open. A lazy segmentation of such a dtype
-    is read as a whole.
-
     Args:
+        workspace: the sample.
         padding: the label outside.
 
     Raises:
@@ -26,19 +24,23 @@ def resampling_dtype(workspace: Workspace, padding: float) -> np.dtype[Any]:
     """
     if "segmentation" not in workspace:
         return _INT16
-    low, high = padding, padding
+    low = padding
+    high = padding
     labels = workspace.lazy("segmentation") or workspace["segmentation"]
     if not np.can_cast(labels.dtype, _INT16):
+        # Only here, since it reads a lazy segmentation as a whole.
         least, largest = _least_and_largest_label(workspace["segmentation"])
-        low, high = min(low, least), max(high, largest)
+        low = min(low, least)
+        high = max(high, largest)
     if _holds(_INT16, low, high):
         return _INT16
     return _INT32
 
 
 def _least_and_largest_label(labels: np.ndarray) -> tuple[float, float]:
-    """Return both, of labels that int32 holds; a ValueError for others."""
-    if labels.dtype.kind == "f" and not (labels == np.floor(labels)).all():  # NaN differs from NaN
+    """Return both; raise a ValueError unless all labels are whole numbers that int32 holds."""
+    # NaN differs from itself, so that it is refused, too.
+    if labels.dtype.kind == "f" and not (labels == np.floor(labels)).all():
         raise ValueError(
             "SpatialTransform takes labels that are whole numbers, and the segmentation "
             f"({labels.dtype}) has {_first_other(labels)!r}. Pass soft labels as "

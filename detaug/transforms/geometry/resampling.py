@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import product
-from typing import Any
+from itertools import combinations_with_replacement, product
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,13 +30,30 @@ LABEL_KERNELS = {
 #: The first voxel of a part of the source, and its extents.
 Window = tuple[Sequence[int], Sequence[int]]
 
-# Two voxels more than the neighbours that a cubic kernel has: an integer's worth of room for
-# rounding.
+# Voxels. A cubic kernel draws on two neighbours at either side; two more leave room for the
+# rounding of coordinates.
 _REACH = 4
 
 
+class _Lines(NamedTuple):
+    """Straight lines in the source.
+
+    Attributes:
+        starts: (lines, dims), in voxels.
+        ways: (lines, dims), from each line's start to its end.
+        rises: (lines, 1), how far each leads along the first axis; 1 for a line within a plane,
+            since positions along a line are distances from its start divided by its rise.
+    """
+
+    starts: np.ndarray
+    ways: np.ndarray
+    rises: np.ndarray
+
+
 class PatchMap:
-    """Patch voxel i lies at ``matrix (i + displacement(i)) + offset`` in voxels of the source.
+    """The map of a patch into its source.
+
+    Patch voxel i lies at ``matrix (i + displacement(i)) + offset``, in voxels of the source.
 
     Args:
         space: the source's spatial shape, two or three numbers.
@@ -45,7 +62,7 @@ class PatchMap:
         elastic: arguments of `displacement` (``key``, ``sigmas``, ``magnitudes``), or None.
         center: where the patch's middle lies, in voxels from the source's first edge (n / 2 is the
             middle of n voxels).
-        center_deformation: take the mean displacement out.
+        center_deformation: True: subtract the mean displacement. False: leave it in.
         align_corners: as torch's grid_sample has it.
     """
 
@@ -57,35 +74,40 @@ class PatchMap:
         elastic: Mapping[str, Any] | None,
         center: Sequence[float],
         *,
-        center_deformation: bool = True,
-        align_corners: bool = False,
+        center_deformation: bool,
+        align_corners: bool,
     ) -> None:
-        self._space, self._patch = tuple(space), tuple(patch_size)
+        self._space = tuple(space)
+        self._patch = tuple(patch_size)
         dims = len(self._space)
-        matrix = affine if affine is not None else identity(dims)
-        self._volume = (*(1,) * (3 - dims), *self._patch)
-        self._field, displaced = NO_DISPLACEMENT, [0.0] * dims
+        # Kernels know volumes only: a plane is a volume of one slice.
+        self._num_missing_axes = 3 - dims
+        self._is_flat = dims == 2
+        self._field = NO_DISPLACEMENT
+        largest_displacements = [0.0] * dims
         middle = [(n - 1) / 2 for n in self._patch]
         if elastic is not None:
             self._field, means = displacement(patch_size, **elastic)
-            displaced = [max(abs(most), 1e-8) for most in elastic["magnitudes"]]
+            largest_displacements = [max(abs(most), 1e-8) for most in elastic["magnitudes"]]
             if center_deformation:
                 middle = [m + mean for m, mean in zip(middle, means, strict=True)]
-        back = applied(matrix, middle)
-        offset = [c - n / 2 - b for c, n, b in zip(center, self._space, back, strict=True)]
+        matrix = identity(dims) if affine is None else affine
+        offset = []
+        for position, n, mapped in zip(center, self._space, applied(matrix, middle), strict=True):
+            offset.append(position - n / 2 - mapped)
         if align_corners:
             # grid_sample then spreads the source's n voxel edges over its n - 1 steps between
-            # centres
+            # centres.
             shrink = [(n - 1) / n for n in self._space]
             matrix = [[value * s for value in row] for row, s in zip(matrix, shrink, strict=True)]
             offset = [value * s for value, s in zip(offset, shrink, strict=True)]
-        self._matrix = [list(map(float, row)) for row in matrix]
+        self._matrix = [[float(value) for value in row] for row in matrix]
         self._offset = [value + (n - 1) / 2 for value, n in zip(offset, self._space, strict=True)]
-        bent = [
-            sum(abs(v) * most for v, most in zip(row, displaced, strict=True))
-            for row in self._matrix
-        ]
-        self._reach = [each + _REACH for each in bent]
+        # How far from its undisplaced place a voxel may draw on the source, along each axis.
+        self._reach = []
+        for row in self._matrix:
+            pairs = zip(row, largest_displacements, strict=True)
+            self._reach.append(sum(abs(value) * most for value, most in pairs) + _REACH)
 
     def region(self) -> tuple[list[int], list[int]]:
         """Return the box of the source outside of which no voxel is read.
@@ -93,75 +115,90 @@ class PatchMap:
         Returns:
             Its first voxel and its last one (excluded).
         """
-        lows, highs = [], []
+        lows = []
+        highs = []
         for row, offset in zip(self._matrix, self._offset, strict=True):
             extents = [value * (size - 1) for value, size in zip(row, self._patch, strict=True)]
-            lows.append(offset + sum(min(0.0, e) for e in extents))
-            highs.append(offset + sum(max(0.0, e) for e in extents))
-        return self._around(lows, highs)
+            lows.append(offset + sum(min(0.0, extent) for extent in extents))
+            highs.append(offset + sum(max(0.0, extent) for extent in extents))
+        return self._box_around(lows, highs)
 
     def between(self, first: int, last: int) -> tuple[list[int], list[int]]:
         """Return the part of `region` from which voxels of planes ``first`` to ``last`` are read.
 
         ``last`` is excluded. Where no voxel is read, both corners are the same.
         """
+        reach = self._reach[0]
         # A point beyond the source may be brought back to its outermost plane, and draws on those
-        # next to it.
-        low = first - self._reach[0] if first > self._reach[0] else -math.inf
-        high = last - 1 + self._reach[0] if last + self._reach[0] < self._space[0] else math.inf
-        one, way, length = self._lines
-        ends = (
-            one + np.clip([(low - one[:, :1]) / length, (high - one[:, :1]) / length], 0, 1) * way
-        )
-        near = ends[:, (ends[1, :, 0] >= low) & (ends[0, :, 0] <= high)]
-        if near.size == 0:
+        # next to it: from there on, all points beyond count.
+        low = -math.inf
+        if first > reach:
+            low = first - reach
+        high = math.inf
+        if last + reach < self._space[0]:
+            high = last - 1 + reach
+        # Where each line enters and leaves these planes, as parts of its way.
+        lines = self._lines_between_corners
+        first_axis = lines.starts[:, :1]
+        at_low = np.clip((low - first_axis) / lines.rises, 0, 1)
+        at_high = np.clip((high - first_axis) / lines.rises, 0, 1)
+        lowest = lines.starts + at_low * lines.ways
+        highest = lines.starts + at_high * lines.ways
+        is_within = (highest[:, 0] >= low) & (lowest[:, 0] <= high)
+        points = np.concatenate((lowest[is_within], highest[is_within]))
+        if len(points) == 0:
             return [first], [first]
-        lows, highs = self._around(near.min((0, 1)), near.max((0, 1)))
-        return [first, *lows[1:]], [last, *highs[1:]]
+        starts, stops = self._box_around(points.min(0), points.max(0))
+        return [first, *starts[1:]], [last, *stops[1:]]
 
     @cached_property
-    def _lines(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Lines between the patch's corners: first ends, ways to the others, and how long these are
-        along the first axis.
+    def _lines_between_corners(self) -> _Lines:
+        """The lines between the patch's corners, as they lie in the source.
 
-        What planes draw on is a convex body, whose own corners are on such lines.
+        The part of a patch between two planes is a convex body, whose corners are on such lines.
         """
-        corners = (
-            np.array([*product(*((0, n - 1) for n in self._patch))]) @ np.transpose(self._matrix)
-            + self._offset
-        )
-        one, other = (
-            corners[each] for each in np.triu_indices(len(corners))
-        )  # also of each corner with itself
-        return one, other - one, np.where(one[:, :1] == other[:, :1], 1, other[:, :1] - one[:, :1])
+        patch_corners = list(product(*[(0, n - 1) for n in self._patch]))
+        corners = np.array(patch_corners) @ np.transpose(self._matrix) + self._offset
+        pairs = np.array(list(combinations_with_replacement(range(len(corners)), 2)))
+        starts = corners[pairs[:, 0]]
+        ways = corners[pairs[:, 1]] - starts
+        rises = ways[:, :1].copy()
+        rises[rises == 0] = 1
+        return _Lines(starts, ways, rises)
 
-    def _around(self, lows: Sequence[float], highs: Sequence[float]) -> tuple[list[int], list[int]]:
+    def _box_around(
+        self, lows: Sequence[float], highs: Sequence[float]
+    ) -> tuple[list[int], list[int]]:
         """Return the box of the source's voxels that are read for points in a box.
 
         Points may be brought back to the border.
         """
-        starts, stops = [], []
+        starts = []
+        stops = []
         for n, reach, low, high in zip(self._space, self._reach, lows, highs, strict=True):
-            starts.append(max(0, math.floor(min(max(low, 0), n - 1) - reach)))
-            stops.append(min(n, math.ceil(min(max(high, 0), n - 1) + reach) + 1))
+            lowest = min(max(low, 0), n - 1)
+            highest = min(max(high, 0), n - 1)
+            starts.append(max(0, math.floor(lowest - reach)))
+            stops.append(min(n, math.ceil(highest + reach) + 1))
         return starts, stops
 
     def image(
-        self, source: np.ndarray, mode: str, value: float, window: Window | None = None
+        self, source: np.ndarray, mode: str, value: float, window: Window | None
     ) -> np.ndarray:
         """Return the patch of an image.
 
         Args:
             source: (C, *space) float32.
             mode: one of `IMAGE_KERNELS`.
-            value: what lies outside.
-            window: where the array is that part of the source only. It must hold `region`.
+            value: the value of voxels outside.
+            window: the array is only that part of the source, which must hold `region`. None: it
+                is the whole source.
 
         Returns:
             (C, *patch) float32.
         """
-        patch = np.empty((len(source), *self._volume), np.float32)
-        arguments = (source.reshape(len(source), -1), patch, *self._where(window))
+        patch = self._empty_patch(len(source), np.dtype(np.float32))
+        arguments = (source.reshape(len(source), -1), patch, *self._map_arguments(window))
         if mode == "nearest":
             resample_nearest(*arguments, float(value))
         elif mode == "bilinear":
@@ -176,22 +213,23 @@ class PatchMap:
         mode: str,
         value: float,
         dtype: np.dtype[Any],
-        window: Window | None = None,
+        window: Window | None,
     ) -> np.ndarray:
         """Return the patch of labels.
 
         Args:
             source: (C, *space).
             mode: one of `LABEL_KERNELS`.
-            value, window: as in `image`.
+            value: the label of voxels outside.
             dtype: int16 or int32, which holds all labels and the value.
+            window: as in `image`.
 
         Returns:
             (C, *patch) of the source's dtype.
         """
         labels = np.ascontiguousarray(source, dtype)
-        patch = np.empty((len(source), *self._volume), dtype)
-        where = self._where(window)
+        patch = self._empty_patch(len(source), dtype)
+        where = self._map_arguments(window)
         arguments = (labels.reshape(len(labels), -1), patch, *where, dtype.type(value))
         if mode == "nearest":
             resample_nearest(*arguments)
@@ -201,16 +239,22 @@ class PatchMap:
             resample_wide_labels(*arguments, self._is_flat)
         return patch.reshape(len(patch), *self._patch).astype(source.dtype, copy=False)
 
-    @property
-    def _is_flat(self) -> bool:
-        return len(self._space) == 2
+    def _empty_patch(self, num_channels: int, dtype: np.dtype[Any]) -> np.ndarray:
+        """Return memory for a patch as kernels see it, (C, X, Y, Z)."""
+        return np.empty((num_channels, *self._lifted(self._patch, 1)), dtype)
 
-    def _where(self, window: Window | None) -> tuple[Any, ...]:
-        lift = 3 - len(self._space)
-        starts, extents = window if window is not None else ([0] * len(self._space), self._space)
+    def _lifted(self, values: Sequence[Any], first: Any) -> list[Any]:
+        """Return one value for each of three axes; a plane's missing axis gets ``first``."""
+        return [first] * self._num_missing_axes + list(values)
+
+    def _map_arguments(self, window: Window | None) -> tuple[Any, ...]:
+        """Return the arguments ``shape``, ``matrix``, ``offset``, ``displacement`` of kernels."""
+        if window is None:
+            window = ([0] * len(self._space), self._space)
+        starts, extents = window
         shape = coordinates.layout(
-            (*(1,) * lift, *self._space), (*(0,) * lift, *starts), (*(1,) * lift, *extents)
+            self._lifted(self._space, 1), self._lifted(starts, 0), self._lifted(extents, 1)
         )
         matrix = np.eye(3)
-        matrix[lift:, lift:] = self._matrix
-        return shape, matrix, np.array([0.0] * lift + self._offset), self._field
+        matrix[self._num_missing_axes :, self._num_missing_axes :] = self._matrix
+        return shape, matrix, np.array(self._lifted(self._offset, 0.0)), self._field

@@ -52,7 +52,7 @@ class Anisotropy(ChannelTransform):
         p_per_channel: float = 1.0,
     ) -> None:
         super().__init__(p_per_channel, synchronize_channels)
-        self.axes = None if axes is None else checks.axes("axes", axes)
+        self.axes = checks.optional_axes("axes", axes)
         if self.axes == ():
             raise ValueError("axes must name at least one axis, or be None for all")
         self.downsampling = checks.random_scalar("downsampling", downsampling, minimum=1)
@@ -60,7 +60,9 @@ class Anisotropy(ChannelTransform):
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         dims = len(shapes["image"]) - 1
-        axes = range(dims) if self.axes is None else checks.axes("axes", self.axes, dims)
+        axes: Sequence[int] = range(dims)
+        if self.axes is not None:
+            axes = checks.axes("axes", self.axes, dims)
 
         def axis_and_distance(channel: int | None) -> tuple[int, float]:
             axis = draws.choice(rng, axes)
@@ -101,6 +103,7 @@ class Anisotropy(ChannelTransform):
         else:
             first, shares = _point_shares(n, centres)
         slices = _averaged(source.reshape(rows), first, shares)
+        # Counted in slices; a voxel beyond the outermost slice lies on it.
         positions = np.clip((np.arange(n) - centres[0]) / distance, 0.0, len(centres) - 1.0)
         lower = np.floor(positions).astype(np.int64)
         weight = (positions - lower).astype(np.float32)

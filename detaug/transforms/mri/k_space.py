@@ -118,6 +118,7 @@ def extended(volume: np.ndarray, axis: int) -> np.ndarray:
     part = (steps + 1.0) / (added + 1.0)
     along_axis = [1] * volume.ndim
     along_axis[axis] = -1
+    # A cubic with slope 0 at both ends: the fade begins and ends without a kink, which would ring.
     share = (part * part * (3.0 - 2.0 * part)).astype(np.float32).reshape(along_axis)
     bridge = volume.take(n - 1 - steps, axis)
     bridge += share * (volume.take(added - 1 - steps, axis) - bridge)
@@ -197,7 +198,7 @@ class Ghosting(ChannelTransform):
     ) -> None:
         super().__init__(p_per_channel, synchronize_channels)
         self.num_ghosts = checks.integer_range("num_ghosts", num_ghosts, minimum=0)
-        self.axes = None if axes is None else checks.axes("axes", axes)
+        self.axes = checks.optional_axes("axes", axes)
         self.intensity = checks.random_scalar("intensity", intensity, minimum=0)
         self.restore = restore
         if restore is not None:
@@ -205,7 +206,9 @@ class Ghosting(ChannelTransform):
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         dims = len(shapes["image"]) - 1
-        axes = range(dims) if self.axes is None else checks.axes("axes", self.axes, dims)
+        axes: Sequence[int] = range(dims)
+        if self.axes is not None:
+            axes = checks.axes("axes", self.axes, dims)
 
         def ghosts(_: int | None) -> Params:
             drawn: Params = {
@@ -350,6 +353,7 @@ def _add_waves(
     for part in _parts(source.shape):
         changed = destination[part]
         changed[...] = source[part]
+        # Complex numbers are multiplied by hand, since NumPy may contract their products.
         for (x_re, x_im), (y_re, y_im), (cosines, sines) in zip(x[..., part], y, z, strict=True):
             re = outer(x_re, y_re) - outer(x_im, y_im)
             im = outer(x_re, y_im) + outer(x_im, y_re)
@@ -425,6 +429,7 @@ def _cut_off(source: np.ndarray, destination: np.ndarray, limit: float) -> None:
         gains = np.zeros(k_space[part].shape, np.float32)
         for x, y, z in sides:
             gains += x[part, None, None] + y[:, None] + z <= limit
+        # The mean of the gains of a frequency and its negative, each of which is 0 or 1.
         numbers[part] *= np.float32(0.5) * gains[..., None]
     lengths = [extended_length(n) for n in source.shape]
     image = _from_k_space(k_space, lengths, _ALL_AXES)

@@ -97,11 +97,13 @@ class Motion(ChannelTransform):
         self.rotation = checks.radians("rotation", checks.random_scalar("rotation", rotation))
         self.translation = checks.random_scalar("translation", translation)
         self.num_transforms = checks.integer("num_transforms", num_transforms, 1)
-        self.axes = None if axes is None else checks.axes("axes", axes)
+        self.axes = checks.optional_axes("axes", axes)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         dims = len(shapes["image"]) - 1
-        axes = (dims - 1,) if self.axes is None else checks.axes("axes", self.axes, dims)
+        axes: Sequence[int] = (dims - 1,)
+        if self.axes is not None:
+            axes = checks.axes("axes", self.axes, dims)
 
         def for_movements(scalar: RandomScalar, count: int) -> list[list[float]]:
             """Draw a list of ``count`` numbers for each movement."""
