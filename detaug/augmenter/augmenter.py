@@ -239,7 +239,7 @@ class DeterministicAugmenter(Generic[Batch]):
         self._inspect_pipeline()
         # Here, where the user wrote it, and not at the first batch: this refuses objects that
         # cannot be copied.
-        self._pipeline = self._copy_pipeline()
+        self._pipeline = self._copy_pipeline(is_trial=True)
         self._cached_replayer: Replayer | None = None
         self._is_settled = False
         self._begin_checks()
@@ -449,7 +449,8 @@ class DeterministicAugmenter(Generic[Batch]):
             self._is_settled = True
 
     def settle_as_constructed(self) -> None:
-        """Settle the pipeline, directly after the constructor, without copying it once more."""
+        """Settle the pipeline, directly after the constructor, without inspecting it once more."""
+        self._pipeline.pristine.store_arrays()
         self._is_settled = True
 
     def _inspect_pipeline(self) -> None:
@@ -499,11 +500,19 @@ class DeterministicAugmenter(Generic[Batch]):
                 self._inspect_pipeline()
                 self._reset_schedule()
 
-    def _copy_pipeline(self) -> Pipeline:
-        """Return a copy of the pipeline that was inspected, as it is now."""
-        must_pickle = self.executor.requires_pickling
+    def _copy_pipeline(self, *, is_trial: bool = False) -> Pipeline:
+        """Return a copy of the pipeline that was inspected, as it is now.
+
+        Args:
+            is_trial: the copy only shows that there can be one, and `settle` makes another.
+        """
         return Pipeline(
-            self._source, self.transform, must_pickle, self.keep, logged=self._logged_warnings
+            self._source,
+            self.transform,
+            self.executor.requires_pickling,
+            self.keep,
+            logged=self._logged_warnings,
+            is_trial=is_trial,
         )
 
     def _description(self) -> list[str]:

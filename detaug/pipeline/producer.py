@@ -74,6 +74,8 @@ class Pipeline:
         must_pickle: the pipeline is sent to other interpreters.
         keep: names of attributes that pass from one copy of a transform to the next.
         logged: the messages that were logged before, which are not logged again. It is added to.
+        is_trial: the pipeline shows what can be copied, and another one is taken before the first
+            batch: the contents of large arrays are not stored.
 
     Raises:
         TypeError: an object cannot be copied, or sent to other interpreters; the message names it.
@@ -86,11 +88,12 @@ class Pipeline:
         must_pickle: bool,
         keep: Collection[str] = (),
         logged: set[str] | None = None,
+        is_trial: bool = False,
     ) -> None:
         if logged is None:
             logged = set()
         self._logged = logged
-        self.pristine = PipelineSnapshot(source, transform, keep)
+        self.pristine = PipelineSnapshot(source, transform, keep, stores_arrays=not is_trial)
         #: Values that batches may depend on and that no parameter declares.
         self.undeclared = Undeclared(self.pristine)
         if must_pickle:

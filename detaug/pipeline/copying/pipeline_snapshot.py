@@ -46,6 +46,7 @@ class PipelineSnapshot:
         keep: names of attributes that are not copied with a transform: caches that may stay, and
             objects that cannot be copied.
         loader_factory: makes another such source, for a loader that cannot be copied.
+        stores_arrays: the contents of large arrays are stored now. `store_arrays` does it later.
 
     Raises:
         CannotCopy: (a TypeError) an object cannot be copied; the message names it and says what to
@@ -58,6 +59,8 @@ class PipelineSnapshot:
         transform: Any,
         keep: Collection[str] = (),
         loader_factory: Callable[[], Source] | None = None,
+        *,
+        stores_arrays: bool = True,
     ) -> None:
         self.source = source
         self._loader_factory = loader_factory
@@ -78,6 +81,7 @@ class PipelineSnapshot:
                 keep=keep,
                 share_uncopyable=shares,
                 is_untouched=True,
+                stores_arrays=stores_arrays,
             )
             self.transform_snapshot = Snapshot(
                 self.transforms,
@@ -85,6 +89,7 @@ class PipelineSnapshot:
                 replacements=self.common_objects,
                 keep=keep,
                 is_untouched=True,
+                stores_arrays=stores_arrays,
             )
         except Exception as error:
             roots = {"transform": transform, "data_loader": source.loader}
@@ -93,6 +98,11 @@ class PipelineSnapshot:
         #: How many transforms had their choice of an algorithm by the clock switched off.
         self.num_benchmarks_disabled = sum(part.num_benchmarks_disabled for part in snapshots)
         self.shared = GlobalGenerators(self.references())
+
+    def store_arrays(self) -> None:
+        """Store the contents of large arrays as they are now."""
+        self.loader_snapshot.store_arrays()
+        self.transform_snapshot.store_arrays()
 
     def check_carried(self) -> None:
         """Raise CannotCopy if forks would share a file, a socket or a lock through `keep`."""

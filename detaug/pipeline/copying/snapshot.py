@@ -69,6 +69,8 @@ class Snapshot:
             raised.
         is_untouched: the object is as it was passed, so that nothing has been written to its
             arrays.
+        stores_arrays: the contents of large arrays are stored. Otherwise copies have views of the
+            object's own arrays, until `store_arrays` is called.
 
     Raises:
         CannotCopy: an object cannot be copied; the error's `value` is that object.
@@ -83,6 +85,7 @@ class Snapshot:
         keep: Collection[str] = (),
         share_uncopyable: bool = False,
         is_untouched: bool = False,
+        stores_arrays: bool = True,
     ) -> None:
         pickler = _Pickler(replacements, keep, share_uncopyable)
         pickler.dump(value)
@@ -100,7 +103,9 @@ class Snapshot:
         #: How many transforms had their choice of an algorithm by the clock switched off.
         self.num_benchmarks_disabled = pickler.num_benchmarks_disabled
         self._bulk = pickler.bulk
-        self._bulk.seal(is_untouched)
+        self._is_untouched = is_untouched
+        if stores_arrays:
+            self.store_arrays()
         self.roots: Mapping[str, Any] = {}
         #: The generators among the parts, by their index.
         self.generators: list[SeededPart] = []
@@ -112,6 +117,10 @@ class Snapshot:
         for index, part in enumerate(self.originals):
             if callable(getattr(part, "set_epoch", None)):
                 self.epoch_aware_parts.append(index)
+
+    def store_arrays(self) -> None:
+        """Store the contents of large arrays as they are now."""
+        self._bulk.seal(self._is_untouched)
 
     def _generators_below(self, roots: Mapping[str, Any]) -> list[SeededPart]:
         paths = paths_of(self.originals, roots)

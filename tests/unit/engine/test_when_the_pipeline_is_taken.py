@@ -14,6 +14,7 @@ from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBa
 
 from detaug import DeterministicAugmenter, InThisProcess, LocalProcesses, StateMismatch
 from detaug.errors import BatchError
+from detaug.pipeline.copying import large_arrays
 from tests.support.comparing import prints, take
 from tests.support.loaders import IndexLoader, RandomLoader, Samples
 
@@ -329,3 +330,24 @@ def test_a_batch_that_failed_is_made_with_the_changed_pipeline() -> None:
     aug._finish()
     aug.transform = Add(1)
     assert value(next(aug)) == 1
+
+
+def test_large_arrays_are_stored_once_when_the_pipeline_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stored = []
+
+    def write_block(arrays: list[Any]) -> Any:
+        stored.append([array.nbytes for array in arrays])
+        return original(arrays)
+
+    original = large_arrays.write_block
+    monkeypatch.setattr(large_arrays, "write_block", write_block)
+    amounts = np.zeros((1, 100_000))
+    with DeterministicAugmenter(Constant(), Chain(Add(amounts)), 0, seed=1) as aug:
+        assert stored == []
+        amounts[:] = 5.0
+        aug.settle()
+        assert stored == [[amounts.nbytes]]
+        amounts[:] = 7.0
+        assert value(next(aug)) == 5.0
