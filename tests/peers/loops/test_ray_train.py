@@ -73,7 +73,7 @@ def test_a_state_of_an_epochs_last_batch_gives_no_batch_again() -> None:
 
 @pytest.fixture(scope="module")
 def ranks() -> list[dict[str, Any]]:
-    return run_on_two_ranks("tests.peers.loops.ray_ranks")
+    return run_on_two_ranks("tests.peers.loops.ray_ranks", library="ray.train.torch")
 
 
 def test_ranks_share_the_batches_of_one(ranks: list[dict[str, Any]]) -> None:
