@@ -136,7 +136,10 @@ class Interpreters:
         if hash_seed not in self._running:
             # Pickled before the interpreter starts: what cannot be sent costs no process.
             payload = self._pickled_reference()
-            self._running[hash_seed] = start(hash_seed)
+            try:
+                self._running[hash_seed] = start(hash_seed)
+            except OSError as error:
+                raise TrialFailed(f"another interpreter does not start: {error}") from error
         _, connection = self._running[hash_seed]
         try:
             if payload is not None:

@@ -53,7 +53,7 @@ CONTENTS: dict[str, Callable[[], Any]] = {
     "a dtype and a size": lambda: [torch.float32, torch.Size([1, 2]), np.dtype("i4")],
     "a thousand small arrays": lambda: [np.full(3, i) for i in range(1000)],
     **{name: lambda name=name: BATCHES[name] for name in BATCHES},
-    **BULKY,
+    **{name: lambda name=name: BULKY[name] for name in BULKY},
 }
 
 
