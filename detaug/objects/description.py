@@ -25,6 +25,7 @@ import inspect
 import mmap
 import operator
 import re
+import sys
 import types
 import uuid
 from collections import UserDict, UserList, deque
@@ -457,7 +458,8 @@ def _contents(value: _Array) -> str | None:
     if is_mapped(value):
         # Reading it may take minutes.
         return None
-    if isinstance(value, np.ma.MaskedArray):
+    # NumPy imports `numpy.ma` on first use. If it is not loaded there is no masked array.
+    if "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray):
         return f"{_contents(value.filled())} masked {_contents(np.ma.getmaskarray(value))}"
     kind = value.dtype
     # A long double is written differently by NumPy's versions.

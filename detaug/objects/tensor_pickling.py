@@ -35,8 +35,6 @@ def _reduce_array(array: np.ndarray[Any, Any]) -> Any:
     kind = type(array)
     if array.dtype.hasobject:
         return NotImplemented
-    if kind is np.ma.MaskedArray:
-        return _reduce_masked_array(array)
     if kind is not np.ndarray:
         return _reduce_subclass_of_array(array)
     if not array.flags.writeable:
@@ -55,6 +53,9 @@ def _has_own_pickling(kind: type) -> bool:
 
 
 def _reduce_subclass_of_array(array: np.ndarray[Any, Any]) -> Any:
+    # Not for plain arrays: NumPy imports `numpy.ma` on first use, 10 ms in every worker.
+    if type(array) is np.ma.MaskedArray:
+        return _reduce_masked_array(array)
     if _has_own_pickling(type(array)):
         return NotImplemented
     return np.ndarray.view, (np.asarray(array), type(array))
