@@ -10,9 +10,9 @@ _ROOT = Path(__file__).parents[2]
 
 #: The most of each measure. Lower them when the code allows it; never raise them.
 PACKAGE_LIMITS = {
-    "tokens per code line": 8.3,
+    "tokens per code line": 8.2,
     "long, % of lines": 0.1,
-    "conditional expressions / 1,000": 10.0,
+    "conditional expressions / 1,000": 8.0,
     "nested comprehensions / 1,000": 0.2,
     "lambdas / 1,000": 0.5,
     "parallel assignments / 1,000": 0.3,
