@@ -11,6 +11,7 @@ import types
 from array import array
 from collections import UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import PurePath
@@ -44,6 +45,7 @@ _PLAIN = (
     PurePath,
     Decimal,
     Fraction,
+    timedelta,
     range,
     slice,
     np.dtype,

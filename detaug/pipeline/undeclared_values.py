@@ -22,7 +22,7 @@ import types
 from array import array
 from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Iterable
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from itertools import islice
@@ -79,6 +79,7 @@ _PLAIN = (
     array,
     Decimal,
     Fraction,
+    timedelta,
     range,
     slice,
     type,

@@ -401,6 +401,17 @@ transform = Scale()
 """,
         "transform.w",
     ),
+    "a duration": Case(
+        """
+class Delay:
+    def __init__(self):
+        self.lag = datetime.timedelta(seconds=random.random())
+    def __call__(self, x):
+        return {"x": x * self.lag.total_seconds()}
+transform = Delay()
+""",
+        "transform.lag",
+    ),
     "a slice": Case(
         """
 class Crop:
