@@ -450,7 +450,7 @@ class DeterministicAugmenter(Generic[Batch]):
 
     def settle_as_constructed(self) -> None:
         """Settle the pipeline, directly after the constructor, without inspecting it once more."""
-        self._pipeline.pristine.store_arrays()
+        self._pipeline.complete()
         self._is_settled = True
 
     def _inspect_pipeline(self) -> None:

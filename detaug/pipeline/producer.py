@@ -74,8 +74,7 @@ class Pipeline:
         must_pickle: the pipeline is sent to other interpreters.
         keep: names of attributes that pass from one copy of a transform to the next.
         logged: the messages that were logged before, which are not logged again. It is added to.
-        is_trial: the pipeline shows what can be copied, and another one is taken before the first
-            batch: the contents of large arrays are not stored.
+        is_trial: the pipeline only shows that it can be copied, until `complete` is called.
 
     Raises:
         TypeError: an object cannot be copied, or sent to other interpreters; the message names it.
@@ -93,13 +92,17 @@ class Pipeline:
         if logged is None:
             logged = set()
         self._logged = logged
-        self.pristine = PipelineSnapshot(source, transform, keep, stores_arrays=not is_trial)
+        self.pristine = PipelineSnapshot(source, transform, keep, is_trial=is_trial)
         #: Values that batches may depend on and that no parameter declares.
         self.undeclared = Undeclared(self.pristine)
         if must_pickle:
             self.freeze()
         else:
             self.pristine.check_carried()
+
+    def complete(self) -> None:
+        """Make a trial the pipeline from which batches are made."""
+        self.pristine.complete()
 
     def warn_once(self, text: str, level: int = logging.WARNING) -> None:
         """Log a message, unless it was logged before."""

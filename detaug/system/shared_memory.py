@@ -206,13 +206,34 @@ def pack_offsets(
 
 
 def write_block(parts: Sequence[Bytes]) -> tuple[int, tuple[int, ...]]:
-    """Return the descriptor of a new block with copies of these arrays, and their offsets."""
+    """Return the descriptor of a new block with copies of these arrays, and their offsets.
+
+    Raises:
+        LimitReached: (an OSError) there is no room for it; the message says which limit was met.
+    """
     offsets, size = pack_offsets([part.nbytes for part in parts])
-    descriptor, mapping = create(size)
-    block = mapping.bytes()
-    for part, offset in zip(parts, offsets, strict=True):
-        np.copyto(block[offset : offset + part.nbytes], part)
-    return descriptor, offsets
+    descriptor = None
+    try:
+        descriptor = _anonymous_file()
+        os.ftruncate(descriptor, size)
+        # Written, not copied through a mapping: the kernel would first fill each page with zeros,
+        # and the copy would meet a page fault at each.
+        for part, offset in zip(parts, offsets, strict=True):
+            _write_all(descriptor, part, offset)
+        return descriptor, offsets
+    except OSError as error:
+        if descriptor is not None:
+            os.close(descriptor)
+        raise explained(error, f"cannot get {size} bytes of shared memory") from error
+
+
+def _write_all(descriptor: int, contents: Bytes, offset: int) -> None:
+    """Write bytes at an offset of a file; one call of the kernel writes at most 2 GiB."""
+    remaining = memoryview(contents)
+    while remaining:
+        num_written = os.pwrite(descriptor, remaining, offset)
+        remaining = remaining[num_written:]
+        offset += num_written
 
 
 def aligned(offset: int) -> int:

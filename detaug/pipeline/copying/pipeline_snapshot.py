@@ -46,7 +46,7 @@ class PipelineSnapshot:
         keep: names of attributes that are not copied with a transform: caches that may stay, and
             objects that cannot be copied.
         loader_factory: makes another such source, for a loader that cannot be copied.
-        stores_arrays: the contents of large arrays are stored now. `store_arrays` does it later.
+        is_trial: the snapshot only shows that the pipeline can be copied, until `complete` is called.
 
     Raises:
         CannotCopy: (a TypeError) an object cannot be copied; the message names it and says what to
@@ -60,7 +60,7 @@ class PipelineSnapshot:
         keep: Collection[str] = (),
         loader_factory: Callable[[], Source] | None = None,
         *,
-        stores_arrays: bool = True,
+        is_trial: bool = False,
     ) -> None:
         self.source = source
         self._loader_factory = loader_factory
@@ -81,7 +81,7 @@ class PipelineSnapshot:
                 keep=keep,
                 share_uncopyable=shares,
                 is_untouched=True,
-                stores_arrays=stores_arrays,
+                stores_arrays=False,
             )
             self.transform_snapshot = Snapshot(
                 self.transforms,
@@ -89,7 +89,7 @@ class PipelineSnapshot:
                 replacements=self.common_objects,
                 keep=keep,
                 is_untouched=True,
-                stores_arrays=stores_arrays,
+                stores_arrays=False,
             )
         except Exception as error:
             roots = {"transform": transform, "data_loader": source.loader}
@@ -97,12 +97,18 @@ class PipelineSnapshot:
         snapshots = (self.loader_snapshot, self.transform_snapshot)
         #: How many transforms had their choice of an algorithm by the clock switched off.
         self.num_benchmarks_disabled = sum(part.num_benchmarks_disabled for part in snapshots)
-        self.shared = GlobalGenerators(self.references())
+        self.shared: GlobalGenerators
+        if not is_trial:
+            self.complete()
 
-    def store_arrays(self) -> None:
-        """Store the contents of large arrays as they are now."""
+    def complete(self) -> None:
+        """Store large arrays as they are now, and find the generators that all copies share.
+
+        Both take long, and nothing needs them before a copy is made.
+        """
         self.loader_snapshot.store_arrays()
         self.transform_snapshot.store_arrays()
+        self.shared = GlobalGenerators(self.references())
 
     def check_carried(self) -> None:
         """Raise CannotCopy if forks would share a file, a socket or a lock through `keep`."""
