@@ -131,5 +131,5 @@ class SkipLog:
             logger.warning("skipped: %s", skipped.text)
             return
         logger.warning(
-            "skipped: %s as well, for %s (%d times by now)", skipped.batch, summary, times
+            "skipped: %s, again with %s (%d times so far)", skipped.batch, summary, times
         )

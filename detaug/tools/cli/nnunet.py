@@ -47,7 +47,7 @@ def _new_folder(
     if folder is None or not folder.exists():
         return folder
     if not folder.is_dir() or any(folder.iterdir()):
-        raise click.BadParameter(f"{str(folder)!r} is there already, and not an empty folder")
+        raise click.BadParameter(f"{str(folder)!r} exists, and is not an empty folder")
     return folder
 
 
