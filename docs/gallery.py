@@ -462,9 +462,9 @@ def page() -> str:
     parts = [
         "# Gallery\n",
         (
-            "This page shows every transform of detaug on one plane of the MNI152 MRI: the original, "
-            "and a low, a middle and a high strength, with the code of the three. `show` of this "
-            "block applies one of them:\n"
+            "This page shows every transform of detaug on one plane of the MNI152 MRI: the "
+            "original, and a low, a middle and a high strength, with the code of the three. `show` "
+            "of this block applies one of them:\n"
         ),
         f"```python\n{PREPARATION}```\n",
         (

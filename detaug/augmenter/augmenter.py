@@ -548,8 +548,8 @@ class DeterministicAugmenter(Generic[Batch]):
             self._pipeline.warn_once(
                 f"{name} may end (it raises StopIteration), but does not declare it: each of its "
                 f"{self.num_streams} streams (num_streams) is a copy that gives all items, so "
-                f"every item comes {self.num_streams} times. Pass num_streams=1, or split the items "
-                "among its copies by number_of_threads_in_multithreaded"
+                f"every item comes {self.num_streams} times. Pass num_streams=1, or split the "
+                "items among its copies by number_of_threads_in_multithreaded"
             )
         num_idle = self._num_workers - self._num_busy_workers
         if num_idle:

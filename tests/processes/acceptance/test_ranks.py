@@ -304,7 +304,9 @@ def only(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
 def test_ranks_that_would_each_draw_a_seed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_PROCID", "1")
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "3")
-    with pytest.raises(ValueError, match=r"each would draw a different one: pass seed=.*DETAUG_SEED"):
+    with pytest.raises(
+        ValueError, match=r"each would draw a different one: pass seed=.*DETAUG_SEED"
+    ):
         next(iter(DataLoader(Samples(19), 2, shard=True)))
     monkeypatch.setenv("DETAUG_SEED", "9")
     assert DataLoader(Samples(19), 2, shard=True).augmenter.seed == 9
