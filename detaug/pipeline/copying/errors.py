@@ -109,8 +109,8 @@ def check_carried(attributes: Mapping[str, Any]) -> None:
             raise CannotCopy(
                 f"{path} cannot be kept: {part_path} (of type {home_of(type(part))}) is {kind}. "
                 "Workers are forks of this process and would share it: each would move its "
-                f"position for all others, and read wrong data. {_FIRST_USE}, and set the attribute to None "
-                "until then; keep= may still name it."
+                f"position for all others, and read wrong data. {_FIRST_USE}, and set the "
+                "attribute to None until then; keep= may still name it."
             )
 
 

@@ -67,7 +67,7 @@ class Loader:
         (
             iter(range(3)),
             TypeError,
-            "goes to DeterministicAugmenter(data, transform, num_processes)",
+            "makes batches itself to DeterministicAugmenter(data, transform, num_processes)",
         ),
         ((i for i in range(3)), TypeError, "list(samples)"),
         (None, TypeError, "got None of type NoneType"),
