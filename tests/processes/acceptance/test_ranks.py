@@ -182,8 +182,8 @@ def test_an_older_state_dict_is_that_of_ranks_that_began_the_epoch(make: Maker) 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"step": 2, "rank": 1}, "none of rank 1 of 4"),
-        ({"step": 2, "rank": 3, "before": 1}, "none of rank 3 of 4"),
+        ({"step": 2, "rank": 1}, "does not belong to rank 1 of 4"),
+        ({"step": 2, "rank": 3, "before": 1}, "does not belong to rank 3 of 4"),
         ({"before": -1}, "before"),
         ({"before": "2"}, "before"),
     ],
