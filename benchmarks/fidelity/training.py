@@ -84,6 +84,17 @@ def _threads_for_processes() -> Iterator[None]:
         multiprocessing.get_context = get_context
 
 
+def seed_from_system() -> None:
+    """Seed torch's generator from the operating system, as a new interpreter does.
+
+    A fork inherits the state of its parent's generator: otherwise all trainings of nnU-Net's
+    trainer in one study would start from the same weights. detaug's trainers seed it again.
+    """
+    import torch
+
+    torch.seed()
+
+
 def _trainer(task: Task, arm: str) -> Any:
     """Return the trainer that ``nnUNetv2_train`` would make, for a short training."""
     import torch
@@ -92,6 +103,7 @@ def _trainer(task: Task, arm: str) -> Any:
     from detaug.nnunet.verification.settings import load_plans
 
     torch.set_num_threads(1)
+    seed_from_system()
     plans, dataset_json = load_plans(task.dataset)
     make_small(plans, task)
     cpu = torch.device("cpu")

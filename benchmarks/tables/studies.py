@@ -58,21 +58,25 @@ def dice_text(results: Sequence[Result]) -> str:
     lines = [_measured_text(results), ""]
     lines += [f"| task | runs | `{STOCK}` | `{DETAUG}` | difference |", "|---|---|---|---|---|"]
     pairs = []
+    differing = []
     for task, arms in runs.items():
         ours = arms[DETAUG]
         theirs = arms[STOCK]
         pairs.append((ours, theirs))
+        difference = difference_interval(ours, theirs)
+        if _excludes_zero(difference):
+            differing.append(task)
         cells = [
             task,
             f"{len(theirs)} + {len(ours)}",
             _interval_text(mean_interval(theirs)),
             _interval_text(mean_interval(ours)),
-            _interval_text(difference_interval(ours, theirs), "+"),
+            _interval_text(difference, "+"),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     overall = mean_difference(pairs)
     lines.append(f"| all tasks | | | | {_interval_text(overall, '+')} |")
-    lines += ["", _difference_text(overall)]
+    lines += ["", _difference_text(differing, overall)]
     return _with_minus_signs(lines)
 
 
@@ -84,11 +88,25 @@ def _measured_text(results: Sequence[Result]) -> str:
     return f"Measured {period}, commit {', '.join(commits)}:"
 
 
-def _difference_text(overall: Interval) -> str:
-    """Return whether the tasks show a difference between the two trainers."""
-    if overall.is_known and abs(overall.mean) > overall.half:
+def _difference_text(differing: Sequence[str], overall: Interval) -> str:
+    """Return whether the tasks show a difference between the two trainers.
+
+    Args:
+        differing: the tasks whose interval does not contain 0.
+        overall: the interval of all tasks.
+    """
+    if _excludes_zero(overall):
         return "**A difference was found**: the interval of all tasks does not contain 0."
-    return "**No difference was found**: the interval of all tasks contains 0."
+    if differing:
+        return (
+            f"**A difference was found on single tasks** ({', '.join(differing)}): there the "
+            "interval does not contain 0. That of all tasks does."
+        )
+    return "**No difference was found**: every interval contains 0."
+
+
+def _excludes_zero(interval: Interval) -> bool:
+    return interval.is_known and abs(interval.mean) > interval.half
 
 
 def _dice_of_runs(results: Sequence[Result]) -> dict[str, dict[str, list[float]]]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 from scipy import stats
 
@@ -20,8 +21,9 @@ from benchmarks.fidelity.results import (
 )
 from benchmarks.fidelity.spread import spreads
 from benchmarks.fidelity.tasks import TASKS
-from benchmarks.fidelity.training import ARMS, DETAUG, STOCK, VARIANT
+from benchmarks.fidelity.training import ARMS, DETAUG, STOCK, VARIANT, seed_from_system
 from benchmarks.tables.studies import spread_text
+from detaug.tools.bench.timing import in_fresh_process
 
 OURS, THEIRS = [0.71, 0.74, 0.78, 0.70, 0.75], [0.72, 0.77, 0.69, 0.80, 0.76, 0.73]
 
@@ -103,6 +105,16 @@ def test_variants_that_vary_together_differ_less_with_the_same_seeds() -> None:
         assert ("Pairing helped on 1 of 1 tasks" in text) == (share == 0.9)
         assert ("No gain from pairing was found" in text) == (share == 0.0)
     assert spread_text(found[:3]) == ""
+
+
+def seed_in_a_training() -> int:
+    seed_from_system()
+    return torch.initial_seed()
+
+
+def test_trainings_of_one_study_do_not_inherit_one_seed() -> None:
+    seeds = [in_fresh_process(seed_in_a_training) for _ in range(2)]
+    assert seeds[0] != seeds[1]
 
 
 def test_training_and_validation_share_no_voxel() -> None:

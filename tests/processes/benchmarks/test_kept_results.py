@@ -127,6 +127,23 @@ def test_the_study_says_whether_its_interval_contains_0(gain: float, conclusion:
     assert text.startswith("Measured 2026-01-01 to 2026-01-05, commit 0000000000:")
 
 
+def test_a_difference_on_one_task_is_told_although_all_tasks_together_show_none() -> None:
+    offsets = {"a": 0.04, "b": -0.03}
+    results = [
+        Result(task, arm, run, {}, 0.8 + 0.001 * run + offset, date="2026-01-01", commit="0" * 10)
+        for task, gain in offsets.items()
+        for arm, offset in ((STOCK, 0.0), (DETAUG, gain))
+        for run in range(5)
+    ]
+    noise = [
+        Result("c", arm, run, {}, 0.8 + 0.05 * run, date="2026-01-01", commit="0" * 10)
+        for arm in (STOCK, DETAUG)
+        for run in range(5)
+    ]
+    text = dice_text([*results, *noise])
+    assert "**A difference was found on single tasks** (a, b)" in text
+
+
 def test_every_line_of_the_headline_has_a_machine() -> None:
     results = kept()
     assert all(measured(results, line) for line in TABLES["headline"])
