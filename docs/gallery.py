@@ -462,9 +462,9 @@ def page() -> str:
     parts = [
         "# Gallery\n",
         (
-            "Every transform of detaug on one plane of the MNI152 MRI: the original, and a low, a "
-            "middle and a high strength. Each block is the code of the three. `show` of the first "
-            "block applies one:\n"
+            "This page shows every transform of detaug on one plane of the MNI152 MRI: the "
+            "original, and a low, a middle and a high strength, with the code of the three. `show` "
+            "of this block applies one of them:\n"
         ),
         f"```python\n{PREPARATION}```\n",
         (
@@ -473,8 +473,8 @@ def page() -> str:
             "```\n"
         ),
         (
-            "Look at a whole pipeline of your own with `detaug preview` ([debug.md](debug.md)); "
-            "what each transform does is in [transforms.md](transforms.md). `python -m "
+            "`detaug preview` draws a [whole pipeline of your own](commands.md#draw-a-pipeline). "
+            "[transforms.md](transforms.md) describes inputs, params and guarantees. `python -m "
             "docs.gallery` draws this page.\n"
         ),
     ]

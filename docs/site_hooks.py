@@ -1,6 +1,6 @@
 """Hooks of mkdocs: pages made of files outside `docs/`, and links to such files.
 
-Tutorial, examples and changelog become pages. If `DETAUG_REPO_URL` has the repository's address,
+The tutorial and the changelog become pages. If `DETAUG_REPO_URL` has the repository's address,
 links to other files lead there, and every page gets its edit link.
 """
 
@@ -23,7 +23,6 @@ _REPOSITORY_URL = os.environ.get("DETAUG_REPO_URL", "").rstrip("/")
 #: Files of the repository that become pages, and the pages' paths in `docs/`.
 _PAGES = {
     "CHANGELOG.md": "changelog.md",
-    "examples/README.md": "examples.md",
     "examples/tutorial.ipynb": "tutorial.md",
 }
 

@@ -24,8 +24,8 @@ STEPS = 250
 
 SPREAD_INTRODUCTION = f"""\
 Measured on [small tasks](benchmarks.md#does-it-segment-as-well) with `{DETAUG}`, and with
-`{VARIANT}` as the variant. The last columns are of the difference of the two:
-its standard deviation with the same seeds and with different ones, and the correlation over the seeds."""
+`{VARIANT}` as the variant. The last three columns show the standard deviation of
+the difference of the two, with the same seeds and with different ones, and their correlation over the seeds."""
 SPREAD_COLUMNS = (
     "task",
     "seeds",
@@ -38,15 +38,15 @@ SPREAD_COLUMNS = (
 
 EPOCHS_INTRODUCTION = """\
 A training loop with a *simulated step*, on {cpu} (commit {commit}, {date}). The step sleeps, and so
-do the workers, for as long as batches took on one core: every worker has a core for itself. What the
-augmenters do with the batches is real. An epoch has 250 steps:"""
+do the workers, for as long as batches took on one core, as if every worker had a core to itself. What
+the augmenters do with the batches is real. An epoch has 250 steps; waiting is part of it:"""
 EPOCHS_COLUMNS = (
     "step",
     "workers",
     "nnU-Net's epoch",
-    "of it waiting",
+    "waiting",
     "detaug's epoch",
-    "of it waiting",
+    "waiting",
 )
 
 

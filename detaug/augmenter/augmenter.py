@@ -386,9 +386,8 @@ class DeterministicAugmenter(Generic[Batch]):
         if self._is_settled:
             raise AttributeError(
                 f"{name} cannot be set now: the pipeline was taken when the first batch was asked "
-                "for. Set it before that, or between aug._finish() and aug.restart(). What must "
-                "change with the epoch goes into a method set_epoch(epoch) of the loader or "
-                "transform"
+                "for. Set it before that, or between aug._finish() and aug.restart(). To change "
+                "something with the epoch, give the loader or transform a method set_epoch(epoch)"
             )
 
     def _set_num_processes(self, value: Any) -> None:
@@ -547,19 +546,19 @@ class DeterministicAugmenter(Generic[Batch]):
         name = self._source.class_name
         if self._source.may_end and self.num_streams > 1:
             self._pipeline.warn_once(
-                f"{name} may end (it raises StopIteration), and does not say so: each of its "
-                f"{self.num_streams} streams (num_streams) is a copy that gives all of its items, "
-                "so every item comes as often. Pass num_streams=1, or let its copies share the "
-                "items out by number_of_threads_in_multithreaded"
+                f"{name} may end (it raises StopIteration), but does not declare it: each of its "
+                f"{self.num_streams} streams (num_streams) is a copy that gives all items, so "
+                f"every item comes {self.num_streams} times. Pass num_streams=1, or split the "
+                "items among its copies by number_of_threads_in_multithreaded"
             )
         num_idle = self._num_workers - self._num_busy_workers
         if num_idle:
             self._pipeline.warn_once(
                 f"{num_idle} of {self._num_workers} processes will be idle: {name} keeps state "
-                f"between batches, and its streams (num_streams={self.num_streams}) can be made by "
-                f"{self._num_workers - num_idle} at most. Pass num_streams=... if several copies "
-                "of it may share the work (it changes the batches), or stateless=True if it keeps "
-                "nothing between batches."
+                f"between batches, and at most {self._num_workers - num_idle} can work on its "
+                f"streams (num_streams={self.num_streams}). Pass num_streams=... if several copies "
+                "of it may share the work (this changes the batches), or stateless=True if it "
+                "keeps nothing between batches."
             )
 
     # --- batches ---
@@ -711,8 +710,8 @@ class DeterministicAugmenter(Generic[Batch]):
         self._inspect_changes()
         if self._source.total_batches is None:
             raise TypeError(
-                "aug.loader() needs to know how many batches an epoch has, and "
-                f"{self._source.class_name} does not say: pass batches_per_epoch=... to the "
+                "aug.loader() needs to know how many batches an epoch has, but "
+                f"{self._source.class_name} does not declare it: pass batches_per_epoch=... to the "
                 "augmenter"
             )
         return AugmenterLoader(self, None if epoch is None else arguments.epoch(epoch))
@@ -1083,7 +1082,7 @@ class DeterministicAugmenter(Generic[Batch]):
         if self._engine is not None:
             return
         if self._is_closed:
-            raise RuntimeError("this augmenter was closed; restart() brings it back")
+            raise RuntimeError("this augmenter was closed; restart() starts it again")
         self.settle()
         self._check_ranks()
         self._settings = ProcessSettings.here()

@@ -109,8 +109,8 @@ def keys_of_epoch(stream: KeyedStream) -> Iterator[list[SampleKey]]:
     """
     if stream.epochs.rest is not None:
         raise RuntimeError(
-            "a state was loaded into this loader, and another loader made of it now begins at the "
-            "epoch's start and skips by itself: load the state into one of them alone"
+            "a state was loaded into this loader, but another loader made from it begins at the "
+            "epoch's start and skips batches itself: load the state into only one of the two"
         )
     # Asked once: reading the first batch makes another epoch the upcoming one.
     epoch = stream.epochs.upcoming()

@@ -296,7 +296,7 @@ class DataLoader(TorchDataLoader[Item]):
         if settings.is_iterable or settings.num_batches() > 0:
             return False
         logger.warning(
-            "a loader has no batch: %d samples make none of batch_size=%s with drop_last=%s",
+            "a loader has no batches: %d samples are too few for batch_size=%s and drop_last=%s",
             len(settings.dataset),
             settings.order.batch_size,
             settings.order.drop_last,
@@ -426,29 +426,29 @@ def _check_settings(settings: Settings, in_order: bool) -> None:
     """Raise a ValueError if an argument is not supported, or excludes another one."""
     if not in_order:
         raise ValueError(
-            "in_order=False lets the workers' timing say which batch comes next: batches come in "
-            "one fixed order here. Leave in_order out"
+            "in_order=False lets the workers' timing decide which batch comes next, but detaug's "
+            "batches come in one fixed order: leave in_order out"
         )
     if settings.generator is not None and settings.seed is not None:
         raise ValueError(
-            "generator and seed both say the seed (a generator by its initial_seed()): pass one of "
-            "them"
+            "generator and seed both set the seed (a generator by its initial_seed()): pass only "
+            "one of them"
         )
     if settings.shard and settings.is_iterable:
         raise ValueError(
-            "an IterableDataset says itself what each rank reads (it can ask "
+            "an IterableDataset decides itself what each rank reads (it can ask "
             "torch.distributed.get_rank()), so that shard=True has no effect: leave it out, or "
             "pass a map-style data set"
         )
     if settings.timeout and not settings.num_workers:
         raise ValueError(
-            f"timeout={settings.timeout} has no effect with num_workers=0: nobody could end a "
-            "batch that stalls"
+            f"timeout={settings.timeout} has no effect with num_workers=0: no other process can "
+            "end a batch that stalls"
         )
     if settings.executor is not None and (settings.timeout or settings.multiprocessing_context):
         raise ValueError(
-            "timeout and multiprocessing_context say how local workers run, and executor= does as "
-            "well: pass executor=LocalProcesses(start_method=..., stall_timeout=...) alone"
+            "timeout and multiprocessing_context configure local workers, and so does executor=: "
+            "pass only executor=LocalProcesses(start_method=..., stall_timeout=...)"
         )
 
 

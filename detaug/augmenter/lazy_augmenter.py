@@ -163,9 +163,9 @@ class LazyAugmenter:
         if self._has_failed_to_report_length:
             self._has_failed_to_report_length = False
             logger.warning(
-                "a state was asked for of a loader that does not know its length, after its "
-                "length: a loop that reads one batch ahead to find the end, as Lightning does, "
-                "would leave that batch out when it resumes. Give %s a __len__",
+                "this state may be one batch too far: a loop that gets no length from a loader, as "
+                "Lightning did here, reads one batch ahead to find the end, and would leave that "
+                "batch out when it resumes. Give %s a __len__",
                 type(self.settings.dataset).__name__,
             )
         return self._passes.state_dict(self.augmenter())
@@ -230,9 +230,9 @@ class LazyAugmenter:
         if length != self._reported_length:
             world_size = self.settings.rank_and_world_size()[1]
             raise RuntimeError(
-                f"len() of this loader was {self._reported_length} when it was asked for, and is "
-                f"{length} now that there are {world_size} ranks: whoever asked counts on the "
-                "wrong number. Ask for it, or make the loader, after "
+                f"len() of this loader was {self._reported_length} when it was first called, and "
+                f"is {length} now that there are {world_size} ranks, so its caller has a wrong "
+                "number. Call len(), or make the loader, after "
                 "torch.distributed.init_process_group (in Lightning: in train_dataloader())"
             )
 

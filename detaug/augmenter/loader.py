@@ -114,8 +114,8 @@ class KeyedReader:
     def _warn_if_epoch_is_guessed(self, num_skipped: int) -> None:
         if self._epochs.is_guessed:
             logger.warning(
-                "the first %d batches of epoch 0 were skipped, and nobody said that it is epoch 0: "
-                "if the checkpoint was saved in a later epoch, these are the wrong batches. Call "
+                "the first %d batches of epoch 0 were skipped without a call of set_epoch: if the "
+                "checkpoint was saved in a later epoch, these are the wrong batches. Call "
                 "set_epoch(epoch) on the prepared loader at the start of every epoch, before "
                 "skip_first_batches",
                 num_skipped,
@@ -250,7 +250,7 @@ def refuse_state_of_read(reader: KeyedReader) -> None:
     if reader.is_used:
         raise RuntimeError(
             "another DataLoader reads these batches (Accelerate's prepare makes one), and may be "
-            "ahead of the loop: save where that one stands. For Accelerate: "
+            "ahead of the loop: save the state of that one. For Accelerate: "
             "DataLoaderConfiguration(use_stateful_dataloader=True), or skip_first_batches after "
             "load_state"
         )

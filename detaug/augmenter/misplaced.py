@@ -43,7 +43,6 @@ def refuse_to_be_a_loader(depth: int = 2) -> None:
     if module.startswith(_LIBRARY_MODULES):
         library = module.partition(".")[0]
         raise TypeError(
-            f"{library} was given a DeterministicAugmenter, whose one stream it would not read as "
-            "it reads a DataLoader: pass detaug.DataLoader(dataset, ...), or the augmenter's "
-            "aug.loader()"
+            f"{library} was given a DeterministicAugmenter, which it cannot read like a "
+            "DataLoader: pass detaug.DataLoader(dataset, ...), or the augmenter's aug.loader()"
         )

@@ -41,7 +41,7 @@ def drawn_seed(name: str, rank: int, world_size: int) -> int:
     if process_group() is None:
         raise RankUnknown(
             f"{world_size} ranks share the batches of the loader {name!r}, no seed was given, and "
-            f"without a process group each would draw another: {advice}, or call "
+            f"without a process group each would draw a different one: {advice}, or call "
             "torch.distributed.init_process_group first"
         )
     _num_draws[name] += 1
@@ -55,8 +55,8 @@ def drawn_seed(name: str, rank: int, world_size: int) -> int:
     except RuntimeError as error:
         # A timeout: torch's DistStoreError.
         raise RankUnknown(
-            f"rank {rank} of {world_size} waited in vain for the seed that rank 0 draws for the "
-            f"loader {name!r}: every rank must read such a loader. Otherwise {advice}"
+            f"rank {rank} of {world_size} did not get the seed that rank 0 draws for the loader "
+            f"{name!r}: every rank must read this loader. Otherwise {advice}"
         ) from error
     logger.info("seed=%d (rank 0's, for the loader %r)", seed, name)
     return seed
@@ -109,8 +109,8 @@ class FirstBatches:
             return
         logger.warning(
             "ranks %d and %d of %d read the same batches of the loader %r: a training needs "
-            "shard=True, or a DistributedSampler, for each rank to get its share. Where all ranks "
-            "are to see all data, this is right",
+            "shard=True, or a DistributedSampler, for each rank to get its share. If all ranks are "
+            "meant to see all data, ignore this",
             *sorted((earlier_rank, self._rank)),
             self._world_size,
             self._name,

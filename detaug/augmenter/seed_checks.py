@@ -69,9 +69,8 @@ class RankSeeds:
             raise ValueError(
                 "the ranks of this training have different seeds: rank 0 has seed "
                 f"{seed_of_rank_0}, rank {self._rank} has seed {self._seed}. Each would take its "
-                "steps of another stream, and none of them could be made again with one seed. Pass "
-                "the same seed on all ranks; rank= and world_size= see to it that each rank gets "
-                "its own batches."
+                "steps from another stream, so no single seed would repeat the training. Pass the "
+                "same seed on all ranks; rank= and world_size= give each rank its own batches."
             )
         self._looks_left = 0
 
@@ -142,8 +141,8 @@ def _log_once(first: RunningAugmenter, second: RunningAugmenter) -> None:
     if is_repetition:
         logger.info(
             "two augmenters of this program that run at the same time give the same batches: both "
-            "have the same pipeline (of %s), seed %s and name=%r. If they are not to repeat each "
-            'other, give each a name of its own, e.g. name="train" and name="val".',
+            "have the same pipeline (of %s), seed %s and name=%r. If they should differ, give each "
+            'a name of its own, e.g. name="train" and name="val".',
             second.source_name,
             second.seed,
             second.name,

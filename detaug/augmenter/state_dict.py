@@ -144,7 +144,7 @@ class State:
             )
         if differences:
             raise StateMismatch(
-                "this state dict was saved by another pipeline, and going on from it would give "
+                "this state dict was saved by another pipeline, and continuing from it would give "
                 "other batches. " + ". ".join(differences)
             )
 
@@ -196,4 +196,4 @@ def _check_rank(step: int, rank: int, world_size: int, before: int | None) -> No
     is_own = 0 <= rank < world_size and round_start >= 0
     if is_own and (before is not None or round_start % world_size == 0):
         return
-    raise ValueError(f"the state dict's step {step} is none of rank {rank} of {world_size}")
+    raise ValueError(f"the state dict's step {step} does not belong to rank {rank} of {world_size}")

@@ -100,8 +100,8 @@ def epoch_for_all_ranks(source: Source, world_size: int, tail: str) -> None:
     ends = not source.stateless and not source.endless
     if num_batches is None and (ends or tail == "pad"):
         raise ValueError(
-            f"world_size={world_size} ranks, which must all get the same number of batches, need"
-            f" the number of batches of an epoch, and {source.class_name} does not say it: pass"
+            f"world_size={world_size} ranks must all get the same number of batches, but"
+            f" {source.class_name} does not declare how many an epoch has: pass"
             " batches_per_epoch=..., counted over all ranks"
         )
     if tail == "drop" and num_batches is not None and num_batches < world_size:
@@ -208,8 +208,8 @@ class Check:
     Args:
         every: the second, fourth, eighth ... batch of each worker, and then every `every`-th, is
             made a second time, from a pristine copy in another process, and compared. This takes at
-            most about 1 % of the workers' time (docs/how.md). 1: every batch is, whatever it costs;
-            0: none is.
+            most about 1 % of the workers' time (docs/verify.md). 1: every batch is, whatever it
+            costs; 0: none is.
         ignore: keys of a batch that may differ from one making to the next, such as a process id. A
             ledger leaves them out as well.
         on_mismatch: how a batch that differs is reported: "raise" (ReproducibilityError), "warn",

@@ -198,7 +198,7 @@ class InProcess:
         self._context.recheck_policy.stop()
         self._recheck.cancel_check()
         self.warn_once(
-            "batches are not made a second time to be compared: in this process a second copy of"
-            f" the pipeline raises {record.summary.rstrip('.')}. {ONE_COPY} To have batches checked"
-            " pass num_processes=1, to do without this warning check=False"
+            "batches are not checked, because in this process a second copy of the pipeline raises"
+            f" {record.summary.rstrip('.')}. {ONE_COPY} Pass num_processes=1 to check batches, or"
+            " check=False to silence this warning"
         )

@@ -130,6 +130,4 @@ class SkipLog:
         if times == 1:
             logger.warning("skipped: %s", skipped.text)
             return
-        logger.warning(
-            "skipped: %s as well, for %s (%d times by now)", skipped.batch, summary, times
-        )
+        logger.warning("skipped: %s too, with %s (%d times so far)", skipped.batch, summary, times)

@@ -312,13 +312,13 @@ class _Search:
         start = f"from {first}" if first else "without it"
         text = (
             f"{name} was {first or 'not set'} when the batch began and {last} {self._end}; every "
-            f"batch starts {start}, and would be another one without that. To follow the training "
-            "use set_epoch(epoch) or detaug.current().step"
+            f"batch starts {start}, and would differ if the change carried over. To follow the "
+            "training use set_epoch(epoch) or detaug.current().step"
         )
         keep = attribute.label.removeprefix(".")
         if not keep.isidentifier() or isinstance(owner, types.FunctionType):
             return text
-        return f'{text}; to carry it on: keep=("{keep}",)'
+        return f'{text}; to let it carry over: keep=("{keep}",)'
 
 
 def _is_shuffled(owner: Any, label: str) -> bool:

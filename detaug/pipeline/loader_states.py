@@ -69,8 +69,8 @@ def text_of(state: Any) -> str:
         # By their texts, which tell a tuple from a list, and a subclass from its base.
         if repr(json.loads(text)) != repr(state):
             raise NotPlain(
-                "only dicts with keys of text, lists, str, int, float, bool and None come back "
-                "from JSON as they were"
+                "only dicts with string keys, lists, str, int, float, bool and None come back "
+                "unchanged from JSON"
             )
     except (TypeError, ValueError, RecursionError) as error:
         raise NotPlain(f"it cannot be written as JSON: {type(error).__name__}: {error}") from error

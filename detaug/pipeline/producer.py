@@ -540,9 +540,9 @@ def _call(transform: Any, item: Any) -> Any:
         raise
     if result is None and item is not None:
         raise TypeError(
-            f"the transform {transform_name(transform)} returned None in the place of the batch. A "
-            "transform returns what it made, also where it changed the batch in place: is its "
-            "return statement missing?"
+            f"the transform {transform_name(transform)} returned None instead of a batch: is its "
+            "return statement missing? A transform must return the batch, even if it has changed "
+            "it in place"
         )
     return result
 

@@ -204,9 +204,10 @@ class StreamCursor:
             return
         kind = type(self.source.loader).__name__
         self._log(
-            f"{kind} ends, which it did not say: each of its {self._num_streams} streams gives all "
-            "of its items, so every item comes as often. Pass num_streams=1, or let its copies "
-            "share the items out by number_of_threads_in_multithreaded"
+            f"{kind} ends, although it declares that it does not: each of its {self._num_streams} "
+            f"streams gives all items, so every item comes {self._num_streams} times. Pass "
+            "num_streams=1, or split the items among its copies by "
+            "number_of_threads_in_multithreaded"
         )
 
     def _drop_one(self) -> None:

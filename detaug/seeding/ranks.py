@@ -201,8 +201,8 @@ def common_seed(rank: int | None, verbose: bool = True) -> Seed:
     if group is None and not is_set and (rank or processes > 1):
         raise RankUnknown(
             f"this is one of {processes if processes > 1 else 'several'} processes (rank {rank}), "
-            "no seed was given, and without a process group each would draw another: pass seed=, "
-            f"set {SEED_VARIABLE}, or call torch.distributed.init_process_group first"
+            "no seed was given, and without a process group each would draw a different one: pass "
+            f"seed=, set {SEED_VARIABLE}, or call torch.distributed.init_process_group first"
         )
     resolved: tuple[Seed | None, str] = (None, "")
     if group is None or group[0] == 0:

@@ -315,7 +315,7 @@ def _keys_and_fingerprints(
         try:
             batch_fingerprint = fingerprint(batch)
         except TypeError as error:
-            raise UnusableError(f"a batch holds what cannot be compared: {error}") from error
+            raise UnusableError(f"a batch cannot be compared: {error}") from error
         # A batch that is still held would keep its memory while the next one is made.
         del batch
         yield key, batch_fingerprint

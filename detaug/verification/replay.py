@@ -234,7 +234,7 @@ def _augmenter_of(factory: Factory, header: Record) -> DeterministicAugmenter:
             check=Check(every=0),
         )
     except (TypeError, ValueError) as error:
-        raise CannotReplay(f"the header makes no augmenter: {error}") from error
+        raise CannotReplay(f"no augmenter can be made from the ledger's header: {error}") from error
 
 
 def _make(replayer: Replayer, key: BatchKey) -> Any:

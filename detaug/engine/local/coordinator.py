@@ -154,7 +154,7 @@ class Coordinator(PrefetchingEngine):
                 f"uses {private / 2**20:.0f} MiB of private memory (max_worker_memory is"
                 f" {limit / 2**20:.0f} MiB)"
             )
-            logger.info("%s %s and retires; another takes its place", worker.name, text)
+            logger.info("%s %s; another worker replaces it", worker.name, text)
         self._forget_worker(worker)
         self._requeue(list(worker.tasks))
 

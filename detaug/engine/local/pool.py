@@ -233,7 +233,9 @@ class Pool:
             self._events.fail(RuntimeError(reason))
             return
         logger.warning(
-            "%s. The others go on; another is tried in %g s", reason.rstrip("."), _START_PAUSE
+            "%s. The other workers continue; the next attempt is in %g s",
+            reason.rstrip("."),
+            _START_PAUSE,
         )
         self._events.on_retired(worker, 0)
         self._restarts.append(_Restart(time.monotonic() + _START_PAUSE, worker.index))

@@ -155,7 +155,7 @@ class HashOrder:
         self.close()
         self._policy.knows_hash_order = True
         logger.info(
-            "whether batches depend on the order of sets of strings is not checked: %s",
+            "it is not checked whether batches depend on the order of sets of strings: %s",
             reason[:_MOST_CHARACTERS],
         )
 

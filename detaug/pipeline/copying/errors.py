@@ -108,9 +108,9 @@ def check_carried(attributes: Mapping[str, Any]) -> None:
         for part_path, part, kind in _held_open(path, value):
             raise CannotCopy(
                 f"{path} cannot be kept: {part_path} (of type {home_of(type(part))}) is {kind}. "
-                "Workers are forks of this process and would use it together, each moving it under "
-                f"the others, which gives wrong data. {_FIRST_USE}, and keep None in the attribute "
-                "until then; keep= may name it all the same."
+                "Workers are forks of this process and would share it: each would move its "
+                f"position for all others, and read wrong data. {_FIRST_USE}, and set the "
+                "attribute to None until then; keep= may still name it."
             )
 
 

@@ -114,7 +114,7 @@ def refuse_as_dataset(dataset: Any) -> None:
         raise TypeError(
             "a data set must be map-style, with items 0 ... len - 1, or an IterableDataset, got "
             f"{dataset!r:.80} of type {kind.__name__}: pass an instance of one, or a list of "
-            "samples, list(samples). What gives batches by itself goes to "
+            "samples, list(samples). Pass an object that makes batches itself to "
             "DeterministicAugmenter(data, transform, num_processes)"
         )
 
@@ -129,8 +129,8 @@ def batch_size_of(value: Any) -> int:
     if value is None:
         raise TypeError(
             f"{_CALL} needs batch_size, the number of samples in a batch: {_CALL}(dataset, 2, "
-            "...). What gives batches by itself goes to DeterministicAugmenter(data, transform, "
-            "num_processes)"
+            "...). Pass an object that makes batches itself to DeterministicAugmenter(data, "
+            "transform, num_processes)"
         )
     return positive_int("batch_size", value)
 
@@ -176,7 +176,7 @@ def refuse_orders(orders: Mapping[str, Any], iterable: bool) -> None:
         )
     if len(names) > 1:
         raise TypeError(
-            f"each of {' and '.join(names)} says the order: pass one of them to {_CALL}"
+            f"{' and '.join(names)} each define the order: pass only one of them to {_CALL}"
         )
 
 
@@ -194,7 +194,7 @@ def refuse_as_loader(loader: Any) -> None:
         )
     if isinstance(loader, (str, bytes, os.PathLike)):
         raise TypeError(
-            f"{loader!r} is a path, and gives no batches: pass a loader that reads what is there"
+            f"{loader!r} is a path and gives no batches: pass a loader that reads the files there"
         )
     _refuse_libraries(loader)
     kind = loader if isinstance(loader, type) else type(loader)

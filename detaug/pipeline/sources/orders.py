@@ -159,7 +159,7 @@ def length_of_sampler(sampler: Any, name: str) -> int:
         return length_of(sampler)
     except (TypeError, NotImplementedError):
         raise TypeError(
-            f"{name} must have a length, for an epoch's number of batches to be known; "
+            f"{name} must have a length, which sets the number of batches of an epoch; "
             f"{type(sampler).__name__} has none. Pass a list, or an object with __len__ and "
             "__iter__"
         ) from None
@@ -189,8 +189,8 @@ class Sampled(Order):
         inner = getattr(sampler, "sampler", sampler)
         if isinstance(inner, DistributedSampler) and inner.num_replicas > 1:
             raise ValueError(
-                f"{type(inner).__name__} gives one of {inner.num_replicas} ranks its share, and an "
-                "augmenter shares its batches out among ranks itself: leave the sampler out, and "
+                f"{type(inner).__name__} gives one of {inner.num_replicas} ranks its share, but an "
+                "augmenter splits its batches among the ranks itself: leave the sampler out, and "
                 "pass rank=... and world_size=..."
             )
         self._parts: list[Any] = []
@@ -231,7 +231,7 @@ class Sampled(Order):
         if len(entries) != self.length:
             raise ValueError(
                 f"the {self._name} ({self._kind}) gave {len(entries)} entries in epoch {epoch}, "
-                f"but its length is {self.length}: every epoch must have as many as it says"
+                f"but its length is {self.length}: every epoch must have that many"
             )
         return entries
 

@@ -40,7 +40,7 @@ from detaug.tools.cli.pipelines import bench, demo, preview, verify
     help="With --version: also what results on this machine depend on, with advice.",
 )
 def main(verbose: bool) -> None:
-    """Seeded, ordered, crash-proof augmentation batches."""
+    """Give a training the same batches for the same seed, and prove that it gets them."""
 
 
 for _command in (

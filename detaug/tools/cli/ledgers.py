@@ -21,9 +21,9 @@ def diff(a: Path, b: Path) -> None:
     and in which keys, the number of batches that differ after it, and the differences between the
     headers, the most likely cause first. Times, process numbers and restarts are not compared.
 
-    For nnU-Net, A and B are folders fold_X of its results. Compared are what the trainings are made
-    of (seed, data, plans, pipeline ...), the metrics of every epoch, and the weights of the best
-    checkpoint that both have.
+    For nnU-Net, A and B are folders fold_X of its results. The command compares what the trainings
+    are made of (seed, data, plans, pipeline ...), the metrics of every epoch, and the weights of
+    the best checkpoint that both have.
 
     A and B may come from somebody else: they are read as data, and no code in them is run.
 

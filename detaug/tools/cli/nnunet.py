@@ -47,7 +47,7 @@ def _new_folder(
     if folder is None or not folder.exists():
         return folder
     if not folder.is_dir() or any(folder.iterdir()):
-        raise click.BadParameter(f"{str(folder)!r} is there already, and not an empty folder")
+        raise click.BadParameter(f"{str(folder)!r} exists, and is not an empty folder")
     return folder
 
 
@@ -64,7 +64,7 @@ def _new_folder(
     "--device",
     type=click.Choice(["cpu", "cuda"]),
     default=None,
-    show_default="cuda where there is a GPU",
+    show_default="cuda if there is a GPU",
     help="What to train on.",
 )
 @click.option(
@@ -78,7 +78,7 @@ def _new_folder(
     type=click.Path(path_type=Path),
     callback=_new_folder,
     help=(
-        "Leave logs (with tracebacks), traces and checkpoints in this folder, which is new or"
+        "Keep logs (with tracebacks), traces and checkpoints in this folder, which must be new or"
         " empty."
     ),
 )

@@ -19,7 +19,7 @@ from detaug.tools.cli.options import OutputType, conclude, json_option, write_ou
     "ledger",
     metavar="LEDGER",
     type=click.Path(path_type=Path, resolve_path=True),
-    help="Replay batches of this recorded run and compare them; nothing else.",
+    help="Only replay batches of this recorded run, and compare them.",
 )
 @click.option(
     "--batches",
@@ -108,7 +108,7 @@ def _verify_against(
     "--nnunet",
     nargs=2,
     metavar="DATASET CONFIG",
-    help="A training of nnU-Net's, on your preprocessed data.",
+    help="Draw a training of nnU-Net's, on your preprocessed data.",
 )
 @click.option(
     "-f", "--fold", type=options.fold, default="0", help="With --nnunet: a number, or 'all'."
@@ -219,9 +219,9 @@ def bench(
 
     MODULE:FACTORY is as for `detaug verify`; without it, the command measures the demo's patches of
     an MRI. The same pipeline runs under DeterministicAugmenter, batchgenerators'
-    NonDetMultiThreadedAugmenter and torch's DataLoader, in turn, each run in its own process. It
-    takes about a minute on two idle cores. If other programs use the cores meanwhile, table and
-    picture mark the figures as not valid.
+    NonDetMultiThreadedAugmenter and torch's DataLoader in turn, each run in its own process. The
+    command takes about a minute on two idle cores. If other programs use the cores meanwhile, the
+    table and the picture mark the figures as not valid.
 
     The exit status is 2 if detaug cannot run the pipeline. If only another system cannot, the table
     has the reason.

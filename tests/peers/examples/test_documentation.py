@@ -28,13 +28,13 @@ def blocks(page: Path, *languages: str) -> list[tuple[int, str]]:
 
 
 #: Pages whose blocks take half a minute. Each has a quick test of the same: of nnunet.md those of
-#: trainers in tests/peers/nnunet, of migrate.md test_migration_page.py, of the training toolkit's
-#: those in tests/unit/training.
+#: trainers in tests/peers/nnunet, of migrate.md test_migration_page.py, of training.md those in
+#: tests/unit/training.
 SLOW = {
     "verify.md",
     "nnunet.md",
     "migrate.md",
-    "resume.md",
+    "training.md",
 }
 
 #: Pages whose blocks need a package that not everybody has.

@@ -97,7 +97,7 @@ def test_a_deterministic_engine_with_a_loaded_state_is_told_that_both_skip() -> 
     next(passing)
     loop = Loop(DeterministicEngine)
     loop.loader.load_state_dict(ahead.state_dict())
-    with pytest.raises(RuntimeError, match="load the state into one of them alone"):
+    with pytest.raises(RuntimeError, match="load the state into only one of the two"):
         loop.engine.run(loop.loader, max_epochs=1)
 
 

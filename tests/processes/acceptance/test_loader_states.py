@@ -215,7 +215,7 @@ def test_state_that_is_not_plain_is_said_once_and_stepped_forward(
     assert "loader_states" not in state
     (record,) = (record for record in caplog.records if "stepped forward" in record.message)
     assert record.levelno == logging.INFO
-    assert "come back from JSON" in record.message
+    assert "come back unchanged from JSON" in record.message
     second = make(Tuples(diary), Noise(), n, **options)
     second.load_state_dict(state)
     assert prints(take(second, 4)) == rest

@@ -182,8 +182,8 @@ def test_an_older_state_dict_is_that_of_ranks_that_began_the_epoch(make: Maker) 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"step": 2, "rank": 1}, "none of rank 1 of 4"),
-        ({"step": 2, "rank": 3, "before": 1}, "none of rank 3 of 4"),
+        ({"step": 2, "rank": 1}, "does not belong to rank 1 of 4"),
+        ({"step": 2, "rank": 3, "before": 1}, "does not belong to rank 3 of 4"),
         ({"before": -1}, "before"),
         ({"before": "2"}, "before"),
     ],
@@ -304,7 +304,9 @@ def only(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
 def test_ranks_that_would_each_draw_a_seed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_PROCID", "1")
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "3")
-    with pytest.raises(ValueError, match=r"each would draw another: pass seed=.*DETAUG_SEED"):
+    with pytest.raises(
+        ValueError, match=r"each would draw a different one: pass seed=.*DETAUG_SEED"
+    ):
         next(iter(DataLoader(Samples(19), 2, shard=True)))
     monkeypatch.setenv("DETAUG_SEED", "9")
     assert DataLoader(Samples(19), 2, shard=True).augmenter.seed == 9

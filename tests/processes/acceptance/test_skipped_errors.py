@@ -155,7 +155,7 @@ def test_default_ends_a_pipeline_that_always_fails(
     ]
     assert sum("Traceback" in text for text in said) == 1, "in full once"
     assert len(said) == 100
-    assert "(100 times by now)" in said[-1]
+    assert "(100 times so far)" in said[-1]
 
 
 @pytest.mark.parametrize("n", [0, 2])

@@ -153,7 +153,7 @@ def test_a_pipeline_whose_data_are_gone_exits_with_2(kept: Path) -> None:
     [
         ({"numerics": 1}, f"numerics version: the ledger has 1, this detaug has {NUMERICS}"),
         ({"seed_scheme": 1}, f"seed scheme: the ledger has 1, this detaug has {SEED_SCHEME}"),
-        ({"num_streams": 0}, "the header makes no augmenter"),
+        ({"num_streams": 0}, "no augmenter can be made from the ledger's header"),
         ({"what": "something else"}, "is no ledger"),
     ],
 )

@@ -188,7 +188,7 @@ def test_one_of_several_processes_does_not_draw_a_seed_for_itself(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     for kind in (RuntimeError, ValueError):
-        with pytest.raises(kind, match="each would draw another"):
+        with pytest.raises(kind, match="each would draw a different one"):
             seed_everything(**arguments)
     monkeypatch.setenv("DETAUG_SEED", "12")
     assert seed_everything(**arguments) == 12

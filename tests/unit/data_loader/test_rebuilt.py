@@ -308,7 +308,7 @@ def test_batches_that_may_be_left_out_have_no_numbers() -> None:
 def test_a_loader_with_a_loaded_state_is_not_begun_again_by_another() -> None:
     batches = loader()
     batches.load_state_dict(loader().state_dict() | {"in_epoch": True})
-    with pytest.raises(RuntimeError, match="load the state into one of them alone"):
+    with pytest.raises(RuntimeError, match="load the state into only one of the two"):
         next(iter(rebuilt(batches)))
 
 

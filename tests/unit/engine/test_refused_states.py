@@ -150,7 +150,7 @@ def test_a_step_that_is_none_of_its_rank_is_refused(
     assert state["step"] == 3
     state["rank"] = rank
     state["world_size"] = world_size
-    with pytest.raises(ValueError, match=f"step 3 is none of rank {rank} of {world_size}"):
+    with pytest.raises(ValueError, match=f"step 3 does not belong to rank {rank} of {world_size}"):
         augmenter().load_state_dict(state)
 
 

@@ -77,8 +77,8 @@ def test_the_message_names_the_attribute_its_values_and_what_to_do() -> None:
     (text,) = told(Curriculum())
     assert text == (
         "Curriculum.strength was 2 when the batch began and 5 when it ended; every batch starts "
-        "from 2, and would be another one without that. To follow the training use "
-        'set_epoch(epoch) or detaug.current().step; to carry it on: keep=("strength",)'
+        "from 2, and would differ if the change carried over. To follow the training use "
+        'set_epoch(epoch) or detaug.current().step; to let it carry over: keep=("strength",)'
     )
 
 
@@ -305,7 +305,7 @@ TOLD: dict[str, tuple[Callable[[], Any], list[str]]] = {
 def test_state_that_would_have_changed_the_next_batch_is_told(name: str) -> None:
     make, (beginning, keep) = TOLD[name]
     first, *others = told(make())
-    end = f'; to carry it on: keep=("{keep}",)' if keep else "current().step"
+    end = f'; to let it carry over: keep=("{keep}",)' if keep else "current().step"
     assert first.startswith(beginning)
     assert first.endswith(end)
     num_others = 1 if name == "two together" else 0

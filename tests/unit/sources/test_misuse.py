@@ -67,7 +67,7 @@ class Loader:
         (
             iter(range(3)),
             TypeError,
-            "goes to DeterministicAugmenter(data, transform, num_processes)",
+            "makes batches itself to DeterministicAugmenter(data, transform, num_processes)",
         ),
         ((i for i in range(3)), TypeError, "list(samples)"),
         (None, TypeError, "got None of type NoneType"),
@@ -121,12 +121,12 @@ def test_what_is_no_loader_is_refused_with_the_line_to_write(loader: Any, line: 
         (
             {"sampler": range(5), "shuffle": True},
             TypeError,
-            "each of shuffle and sampler says the order",
+            "shuffle and sampler each define the order",
         ),
         (
             {"sampler": range(5), "batch_sampler": [[1]]},
             TypeError,
-            "each of sampler and batch_sampler says the order",
+            "sampler and batch_sampler each define the order",
         ),
         (
             {"batch_sampler": [[1]]},
