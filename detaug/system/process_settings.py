@@ -8,7 +8,6 @@ sent in the environment (`detaug.system.interpreters`); the number of threads is
 
 from __future__ import annotations
 
-import decimal
 import locale
 import sys
 from collections.abc import Callable, Iterator
@@ -18,9 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-
-# Before torch 2.9, `import torch` alone leaves it out.
-from torch.backends import opt_einsum
 
 from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
 from detaug.system.threads import (
@@ -45,18 +41,6 @@ def _write_deterministic(values: tuple[bool, bool]) -> None:
     torch.use_deterministic_algorithms(is_on, warn_only=warns_only)
 
 
-def _read_decimals() -> Any:
-    context = decimal.getcontext().copy()
-    context.clear_flags()
-    # Its arguments: contexts themselves are equal only to themselves.
-    _, arguments = context.__reduce__()
-    return arguments
-
-
-def _write_decimals(arguments: Any) -> None:
-    decimal.setcontext(decimal.Context(*arguments))
-
-
 def _write_numpy_errors(values: dict[str, Any]) -> None:
     np.seterr(**values)
 
@@ -67,14 +51,6 @@ def _read_locale() -> str:
 
 def _write_locale(name: str) -> None:
     locale.setlocale(locale.LC_ALL, name)
-
-
-def _read_einsum() -> tuple[bool, str | None]:
-    return opt_einsum.enabled, opt_einsum.strategy
-
-
-def _write_einsum(values: tuple[bool, str | None]) -> None:
-    opt_einsum.enabled, opt_einsum.strategy = values
 
 
 def _read_device() -> str | None:
@@ -101,13 +77,8 @@ _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "matmul_precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     # Its convolutions round in another way.
     "onednn": (torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled),
-    # The order of products.
-    "einsum": (_read_einsum, _write_einsum),
     "grad": (torch.is_grad_enabled, torch.set_grad_enabled),
     "numpy_errors": (np.geterr, _write_numpy_errors),
-    # Sums over arrays that have to be cast go buffer by buffer.
-    "numpy_buffer": (np.getbufsize, np.setbufsize),
-    "decimals": (_read_decimals, _write_decimals),
     # The order of strings, the reading of numbers.
     "locale": (_read_locale, _write_locale),
     "recursion_limit": (sys.getrecursionlimit, sys.setrecursionlimit),
@@ -122,11 +93,8 @@ _NAMES = {
     "deterministic": "torch's deterministic algorithms",
     "matmul_precision": "torch's float32 matmul precision",
     "onednn": "torch's use of oneDNN",
-    "einsum": "torch's order of products (opt_einsum)",
     "grad": "torch's grad mode",
     "numpy_errors": "NumPy's handling of floating-point errors",
-    "numpy_buffer": "NumPy's buffer size",
-    "decimals": "decimal's context",
     "locale": "the locale",
 }
 

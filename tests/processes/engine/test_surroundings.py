@@ -4,7 +4,6 @@ whatever the start method.
 
 from __future__ import annotations
 
-import decimal
 import locale
 import os
 import subprocess
@@ -47,14 +46,6 @@ def set_and_back(change: Callable[[Any], Any], value: Any, read: Callable[[], An
     return inside
 
 
-def set_strategy(strategy: str) -> None:
-    torch.backends.opt_einsum.strategy = strategy
-
-
-def with_decimals() -> AbstractContextManager[Any]:
-    return decimal.localcontext(decimal.Context(prec=7, rounding=decimal.ROUND_UP))
-
-
 def other_locale() -> AbstractContextManager[Any]:
     wanted = "C.UTF-8" if locale.setlocale(locale.LC_CTYPE) == "C" else "C"
     return set_and_back(
@@ -86,14 +77,8 @@ SETTINGS: dict[str, tuple[Setting, Any]] = {
         "high",
     ),
     "onednn": (lambda: torch.backends.mkldnn.flags(enabled=False), False),
-    "einsum": (
-        set_and_back(set_strategy, "greedy", lambda: torch.backends.opt_einsum.strategy),
-        (torch.backends.opt_einsum.enabled, "greedy"),
-    ),
     "grad": (torch.no_grad, False),
     "numpy_errors": (lambda: np.errstate(divide="raise"), None),
-    "numpy_buffer": (set_and_back(np.setbufsize, 4096, np.getbufsize), 4096),
-    "decimals": (with_decimals, None),
     "locale": (other_locale, None),
     "recursion_limit": (set_and_back(sys.setrecursionlimit, 2345, sys.getrecursionlimit), 2345),
     "denormals of torch and NumPy": (nullcontext, bytes(32)),
