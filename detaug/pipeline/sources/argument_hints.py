@@ -14,13 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
-from torch.utils.data import (
-    DataLoader,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-    default_collate,
-)
+from torch.utils.data import DataLoader
 
 from detaug.seeding.tree import positive_int
 
@@ -28,8 +22,6 @@ Constructor = TypeVar("Constructor", bound=Callable[..., None])
 
 _CALL = "DeterministicAugmenter.from_dataset"
 _OF_DATASET = f"it goes with a data set, {_CALL}(dataset, batch_size, {{name}}=...)"
-_OF_PROCESSES = "write executor=LocalProcesses({name}={value})"
-_OF_CHECK = "write check=Check({name}={value})"
 #: What to write in place of an argument, unless the name alone says it.
 _INSTEAD = {
     "dataset": _OF_DATASET,
@@ -40,14 +32,6 @@ _INSTEAD = {
     "sampler": _OF_DATASET,
     "batch_sampler": _OF_DATASET,
     "worker_init_fn": _OF_DATASET,
-    "start_method": _OF_PROCESSES,
-    "max_restarts": _OF_PROCESSES,
-    "stall_timeout": _OF_PROCESSES,
-    "max_worker_memory": _OF_PROCESSES,
-    "on_mismatch": _OF_CHECK,
-    "guard": _OF_CHECK,
-    "every": _OF_CHECK,
-    "ignore": _OF_CHECK,
     "num_workers": "write num_processes={value}",
     "prefetch_factor": "write num_cached={value}",
     "generator": "write seed=...",
@@ -222,9 +206,9 @@ def _refuse_libraries(data: Any) -> None:
             )
     if isinstance(data, DataLoader):
         raise TypeError(
-            "a DataLoader makes batches itself, in an order and with workers of its own: pass its "
-            f"data set, {_CALL}(loader.dataset, {', '.join(_as_in(data))}, "
-            f"num_processes={data.num_workers})"
+            "a DataLoader makes batches itself, in an order and with workers of its own: make a "
+            "detaug.DataLoader instead, which takes the same arguments, or pass its data set, "
+            f"{_CALL}(loader.dataset, batch_size, ...)"
         )
 
 
@@ -233,34 +217,6 @@ def _is_smart_cache(dataset: Any) -> bool:
         if kind.__name__ == "SmartCacheDataset" and kind.__module__.startswith("monai."):
             return True
     return False
-
-
-def _as_in(loader: DataLoader[Any]) -> Iterator[str]:
-    """Yield the arguments of `from_dataset` that do what the torch DataLoader does."""
-    if loader.batch_size is None and loader.batch_sampler is not None:
-        yield "batch_sampler=loader.batch_sampler"
-    else:
-        yield f"{loader.batch_size or 1}"
-        if not isinstance(loader.dataset, IterableDataset):
-            yield _order_in(loader)
-        if loader.drop_last:
-            yield "drop_last=True"
-    if loader.batch_sampler is None:
-        yield "collate_fn=lambda samples: loader.collate_fn(samples[0])"
-    elif loader.collate_fn is not default_collate:
-        yield "collate_fn=loader.collate_fn"
-    if loader.worker_init_fn is not None:
-        yield "worker_init_fn=loader.worker_init_fn"
-
-
-def _order_in(loader: DataLoader[Any]) -> str:
-    """Return the argument of `from_dataset` for the DataLoader's order."""
-    kind = type(loader.sampler)
-    if kind is SequentialSampler:
-        return "shuffle=False"
-    if kind is RandomSampler and not loader.sampler.replacement:  # type: ignore[attr-defined]
-        return "shuffle=True"
-    return "sampler=loader.sampler"
 
 
 def flag(name: str, value: Any) -> bool:

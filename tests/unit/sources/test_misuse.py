@@ -16,8 +16,6 @@ from torch.utils.data import (
     Dataset,
     DistributedSampler,
     IterableDataset,
-    RandomSampler,
-    SubsetRandomSampler,
 )
 
 import detaug
@@ -101,10 +99,7 @@ def a_data_set() -> Samples:
         (a_path, "is a path"),
         (a_data_set, "was to make a loader"),
         (3, "must be a batchgenerators loader"),
-        (
-            DataLoader(Samples(), 2),
-            "from_dataset(loader.dataset, 2, shuffle=False, num_processes=0)",
-        ),
+        (DataLoader(Samples(), 2), "make a detaug.DataLoader instead"),
     ],
 )
 def test_what_is_no_loader_is_refused_with_the_line_to_write(loader: Any, line: str) -> None:
@@ -314,57 +309,3 @@ def test_an_iterable_data_set_has_an_order_of_its_own(argument: dict[str, Any]) 
         DeterministicAugmenter.from_dataset(Streaming(), 2, **argument)
     with pytest.raises(TypeError, match="needs batch_size, the number of samples"):
         DeterministicAugmenter.from_dataset(Streaming())
-
-
-def a_path() -> str:
-    return "cases"
-
-
-def a_data_set() -> Samples:
-    return Samples()
-
-
-@pytest.mark.parametrize(
-    ("loader", "line"),
-    [
-        (DataLoader(Samples(), 2), "2, shuffle=False"),
-        (DataLoader(Samples(), 2, shuffle=True, drop_last=True), "2, shuffle=True, drop_last=True"),
-        (
-            DataLoader(
-                Samples(),
-                2,
-                sampler=SubsetRandomSampler([1, 2]),
-                collate_fn=list,
-                worker_init_fn=print,
-            ),
-            (
-                "2, sampler=loader.sampler, collate_fn=loader.collate_fn, "
-                "worker_init_fn=loader.worker_init_fn"
-            ),
-        ),
-        (
-            DataLoader(Samples(), 2, sampler=RandomSampler(Samples(), True, 9)),
-            "2, sampler=loader.sampler",
-        ),
-        (DataLoader(Samples(), batch_sampler=[[1], [2, 3]]), "batch_sampler=loader.batch_sampler"),
-        (DataLoader(Streaming(), 2), "2"),
-        (
-            DataLoader(Samples(), None),
-            "1, shuffle=False, collate_fn=lambda samples: loader.collate_fn(samples[0])",
-        ),
-    ],
-)
-@pytest.mark.filterwarnings("ignore")
-def test_a_torch_loader_is_answered_with_the_line_that_does_what_it_does(
-    loader: Any, line: str
-) -> None:
-    with pytest.raises(TypeError) as raised:
-        DeterministicAugmenter(loader, None, 0)
-    call = str(raised.value).partition("data set, ")[2]
-    assert call == f"DeterministicAugmenter.from_dataset(loader.dataset, {line}, num_processes=0)"
-    # The line is Python.
-    with eval(call, {**globals(), "loader": loader}) as augmenter:
-        batches = [np.atleast_1d(batch).tolist() for batch in augmenter]
-    expected = [np.atleast_1d(batch).tolist() for batch in loader]
-    assert [len(batch) for batch in batches] == [len(batch) for batch in expected]
-    assert batches == expected or isinstance(loader.sampler, (RandomSampler, SubsetRandomSampler))
