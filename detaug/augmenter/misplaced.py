@@ -30,16 +30,13 @@ _LIBRARY_MODULES = (
 )
 
 
-def refuse_to_be_a_loader(depth: int = 2) -> None:
-    """Raise if the calling module belongs to a training library.
-
-    Args:
-        depth: of the frame to look at: 1 is the caller of this function, 2 the caller's caller.
+def refuse_to_be_a_loader() -> None:
+    """Raise if the caller of the calling method belongs to a training library.
 
     Raises:
         TypeError: the message says what to pass instead of the augmenter.
     """
-    module = str(sys._getframe(depth).f_globals.get("__name__", ""))
+    module = str(sys._getframe(2).f_globals.get("__name__", ""))
     if module.startswith(_LIBRARY_MODULES):
         library = module.partition(".")[0]
         raise TypeError(

@@ -64,9 +64,9 @@ class Skipped:
         batch: the batch's epoch and step, for messages.
     """
 
-    error: BaseException | None = None
-    text: str = ""
-    batch: str = ""
+    error: BaseException
+    text: str
+    batch: str
 
 
 @dataclass(frozen=True)

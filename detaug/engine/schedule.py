@@ -219,7 +219,7 @@ class Schedule:
             " all ranks"
         )
 
-    def take(self, thread_id: int | None = None) -> TakeResult:
+    def take(self, thread_id: int) -> TakeResult:
         """Return the due outcome and move the front past it.
 
         A failure, or an outcome that has not arrived, stays due: the front then moves past the gaps
@@ -227,10 +227,9 @@ class Schedule:
 
         Args:
             thread_id: the thread that takes it, which removes it from `on_the_way` when it returns
-                it. None: it is handed to the user at once.
+                it.
         """
-        if thread_id is not None:
-            self.put_back(thread_id)
+        self.put_back(thread_id)
         start = self.front
         position, outcome = self.due()
         result = TakeResult(position, outcome, self._skipped_between(start, position))
@@ -239,15 +238,13 @@ class Schedule:
         # due, although its batch may have to be made again.
         if isinstance(outcome, Delivered):
             front = self.after(position)
-            if thread_id is not None:
-                self.on_the_way[thread_id] = OnTheWay(position, outcome, front)
+            self.on_the_way[thread_id] = OnTheWay(position, outcome, front)
             self.outcomes.pop(self.key_at(position), None)
             self.last_position = position
             self.front = front
         elif isinstance(outcome, EpochEnd):
             front = outcome.next_position
-            if thread_id is not None:
-                self.on_the_way[thread_id] = OnTheWay(position, outcome, front)
+            self.on_the_way[thread_id] = OnTheWay(position, outcome, front)
             self.last_epoch_end = position
             self.front = front
         elif position != start:
@@ -309,8 +306,7 @@ class Schedule:
             if not isinstance(outcome, Skipped):
                 return position, outcome
             num_skipped = position.num_skipped + 1
-            is_one_too_many = self.max_skips is not None and num_skipped > self.max_skips
-            if is_one_too_many and outcome.error is not None:
+            if self.max_skips is not None and num_skipped > self.max_skips:
                 return position, Failed(outcome.error)
             position = self.after(position)._replace(num_skipped=num_skipped)
 

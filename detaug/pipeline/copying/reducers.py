@@ -124,7 +124,7 @@ def _fill_cell(cell: types.CellType, contents: tuple[Any]) -> None:
     (cell.cell_contents,) = contents
 
 
-def reduce_by_class(obj: Any, protocol: int = 5) -> Any:
+def reduce_by_class(obj: Any) -> Any:
     """Reduce an object as pickle does, except where that would lose attributes or not end."""
     kind: Any = type(obj)
     if _is_array_with_attributes(obj):
@@ -132,7 +132,7 @@ def reduce_by_class(obj: Any, protocol: int = 5) -> Any:
         function, arguments, state = array
         return function, arguments, (state, vars(obj)), None, None, _fill_array
     registered = copyreg.dispatch_table.get(kind)
-    reduced: Any = registered(obj) if registered else obj.__reduce_ex__(protocol)
+    reduced: Any = registered(obj) if registered else obj.__reduce_ex__(5)
     if not hasattr(kind, "__getattr__") or hasattr(kind, "__setstate__"):
         return reduced
     has_state = isinstance(reduced, tuple) and len(reduced) > 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,16 @@ from detaug.engine.schedule import Schedule
 from detaug.pipeline.plan import TAILS, BatchKey, StepPlan
 from detaug.pipeline.sources import resolve_source
 from tests.unit.engine.reference_schedule import ReferenceSchedule
+
+#: No identifier of a thread.
+THREAD = -1
+
+
+def handed_to_the_user(schedule: Schedule) -> Any:
+    """Return the due outcome, which is not on the way any more."""
+    outcome = schedule.take(THREAD).outcome
+    schedule.on_the_way.pop(THREAD, None)
+    return outcome
 
 
 def workers_of(number: int) -> list[SimpleNamespace]:
@@ -32,7 +43,7 @@ def run(
     handed_out = []
     workers = workers_of(num_workers)
     while len(handed_out) < batches:
-        outcome = schedule.take().outcome
+        outcome = handed_to_the_user(schedule)
         if isinstance(outcome, EpochEnd):
             return handed_out
         if isinstance(outcome, Delivered):
@@ -85,15 +96,11 @@ def test_a_batch_that_is_missing_fails_where_several_ranks_need_it(num_steps):
     schedule = Schedule(StepPlan(2, 1, 3, num_steps), 1, 1, stateless=False)
     key = schedule.next_for(0)
     schedule.end_stream(key)
-    outcome = schedule.take().outcome
+    outcome = handed_to_the_user(schedule)
     assert isinstance(outcome, Failed)
     assert "no batch for step 1 of epoch 0" in str(outcome.error)
     assert "batches_per_epoch" in str(outcome.error)
     assert schedule.position.step == key.step
-
-
-#: No identifier of a thread.
-THREAD = -1
 
 
 @st.composite
@@ -143,7 +150,7 @@ def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both
     def finish():
         key = begun.pop(chance.randrange(len(begun)))
         if lengths is None or plan.turn_of(key.step) < lengths[plan.stream_of(key.step)]:
-            kinds = [Delivered(key), Skipped(), Failed(ValueError())]
+            kinds = [Delivered(key), Skipped(ValueError(), "", ""), Failed(ValueError())]
             (outcome,) = chance.choices(kinds, [8, 1, 1])
             each("finish", key, outcome)
         elif plan.world_size == 1:
@@ -250,7 +257,7 @@ class Workers:
         workers = sorted(self.present.values(), key=lambda worker: worker.index)
         for worker, key in assign_tasks(self.schedule, workers):
             worker.tasks.append(key)
-        if isinstance(self.schedule.take().outcome, Delivered):
+        if isinstance(handed_to_the_user(self.schedule), Delivered):
             return True
         busy = [worker for worker in workers if worker.tasks]
         if not busy:
