@@ -147,6 +147,7 @@ class EpochSampler(Sampler[SampleKey]):
             yield from keys
 
     def __len__(self) -> int:
+        # Of samples, as with torch's samplers; `Batches` has the number of batches.
         return len(self.data_source)
 
     def set_epoch(self, epoch: int) -> None:
@@ -172,6 +173,8 @@ class Shuffled(EpochSampler, RandomSampler):
     """An `EpochSampler` that libraries recognise as one with shuffling."""
 
     def __init__(self, stream: KeyedStream, data_source: Any, generator: Any = None) -> None:
+        # Not RandomSampler's own, which asks the data set for its length. Libraries read these
+        # attributes to make another sampler.
         EpochSampler.__init__(self, stream, data_source)
         self.replacement = False
         self._num_samples = None
@@ -185,6 +188,8 @@ class Shared(EpochSampler, DistributedSampler[Any]):
     """
 
     def __init__(self, stream: KeyedStream, data_source: Any, shuffle: bool) -> None:
+        # Not DistributedSampler's own, which asks for a process group. Libraries read these
+        # attributes.
         EpochSampler.__init__(self, stream, data_source)
         self.dataset = data_source
         self.shuffle = shuffle
@@ -269,6 +274,7 @@ class DatasetView(Dataset[Any]):
 
     @property
     def __class__(self) -> Any:
+        # Libraries ask `isinstance(loader.dataset, ...)`, and users of their own class.
         return type(self._dataset)
 
     @__class__.setter

@@ -162,6 +162,7 @@ class DataLoader(TorchDataLoader[Item]):
         ledger: str | os.PathLike[str] | None = None,
         executor: Executor | None = None,
     ) -> None:
+        # A library passes this class's own attributes back when it makes another loader of them.
         dataset = unwrapped(dataset)
         original: LazyAugmenter | None = None
         if isinstance(collate_fn, Collate):
@@ -169,6 +170,7 @@ class DataLoader(TorchDataLoader[Item]):
             if isinstance(collate_fn.stream, LazyAugmenter):
                 original = collate_fn.stream
             collate_fn = collate_fn.function
+        # Torch checks the arguments that are its own, and raises its own errors.
         super().__init__(
             dataset,
             batch_size,
@@ -239,6 +241,7 @@ class DataLoader(TorchDataLoader[Item]):
         """Set the attributes that libraries read."""
         lazy = LazyAugmenter(settings)
         order = settings.order
+        # For a loader made of these attributes, which has no workers, torch refuses a context.
         self.multiprocessing_context = None
         # Not by setattr: torch forbids it after its constructor, and Lightning records it.
         attributes = self.__dict__

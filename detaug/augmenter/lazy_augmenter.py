@@ -74,6 +74,7 @@ class LazyAugmenter:
     def _make(self, rank_and_size: RankAndSize) -> DeterministicAugmenter:
         if self._seed is None:
             self._seed = self._choose_seed(rank_and_size)
+        # In this order: `_augmenter` says that both are there.
         self._source = self.settings.source()
         self._augmenter = self.settings.augmenter(self._source, self._seed, *rank_and_size)
         return self._augmenter
@@ -129,6 +130,7 @@ class LazyAugmenter:
     def new_pass(self, is_read_ahead: bool) -> Pass:
         """Return an iterator over one epoch; see `Passes.new`."""
         observer = self.settings.order.observer
+        # A new one for each pass: Lightning's wrapper forgets its indices when it is iterated.
         self._observer = None
         if observer is not None:
             self._observer = iter(observer)
@@ -278,6 +280,7 @@ class LazyAugmenter:
             indices.setdefault(batch, []).append(key.index_in_batch)
         batches = list(indices)
         first = batches[0]
+        # A whole batch in its order is the common case, and is passed on untouched.
         if len(batches) == 1 and indices[first] == list(range(sizes[first])):
             self._check_is_own(*first)
             return self._read(first)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,7 @@ from detaug.augmenter.augmenter import DeterministicAugmenter
 from detaug.augmenter.batch_keys import Batches, EpochSampler
 from detaug.engine.executor import Executor
 from detaug.engine.local.coordinator import LocalProcesses
-from detaug.pipeline.plan import StepPlan
+from detaug.pipeline.plan import StepPlan, num_batches_of
 from detaug.pipeline.sources import Source
 from detaug.pipeline.sources.argument_hints import length_of
 from detaug.pipeline.sources.dataset import DatasetSource
@@ -85,6 +84,8 @@ def order_of(
     """
     if isinstance(dataset, IterableDataset):
         return Order(ITERABLE, None, batch_size, drop_last)
+    # From the outside inwards: Lightning's wrapper, this package's batch sampler, a
+    # DistributedSampler, the user's sampler.
     observer = None
     # By name, so that Lightning is not imported for it.
     if type(batch_sampler).__name__ == _OBSERVER:
@@ -241,9 +242,7 @@ class Settings:
             num_samples = length_of(self.dataset)
         if order.batch_size is None:
             return num_samples
-        if order.drop_last:
-            return num_samples // order.batch_size
-        return math.ceil(num_samples / order.batch_size)
+        return num_batches_of(num_samples, order.batch_size, order.drop_last)
 
     def rank_and_world_size(self) -> tuple[int, int]:
         """Return this process's rank and the number of ranks that share the batches, if known yet.
@@ -322,6 +321,7 @@ class Settings:
             num_streams=self.num_streams,
             rank=rank,
             world_size=world_size,
+            # A single rank has no round to fill, and an argument without effect is refused.
             tail="drop" if world_size == 1 else self.tail,
             on_error=self.on_error,
             keep=self.keep,

@@ -166,6 +166,7 @@ class Epochs:
         name = self.name
         if name is None:
             return self.next
+        # Never an epoch that was read: libraries that count from 0 again would repeat it.
         return max(self.next, name)
 
     def begin(self, name_at_iter: int | None) -> tuple[int, bool]:
@@ -174,6 +175,7 @@ class Epochs:
         Args:
             name_at_iter: `name` when ``iter()`` was called, which may be earlier.
         """
+        # Once: the pass after it is a new epoch, whichever of the two this one is.
         rest = self.rest
         self.rest = None
         if rest is not None and self._continues(rest, name_at_iter):
@@ -301,6 +303,7 @@ class Passes:
 
     def _pass(self, name_at_iter: int | None, is_read_ahead: bool) -> Generator[Any, None, None]:
         """Yield one epoch's batches, or the rest of them."""
+        # This runs when the first batch is requested: Lightning names the epoch after iter().
         reader = object()
         stream = self._stream()
         epoch, is_rest = self.epochs.begin(name_at_iter)

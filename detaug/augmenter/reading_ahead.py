@@ -18,8 +18,9 @@ def is_read_ahead() -> bool:
 
     The ``__iter__`` of subclasses may lie between.
     """
-    here = inspect.currentframe()
-    frame = None if here is None else here.f_back
+    current = inspect.currentframe()
+    assert current is not None
+    frame = current.f_back
     while frame is not None and frame.f_code.co_name == "__iter__":
         if frame.f_globals.get("__name__") in _MODULES:
             return True

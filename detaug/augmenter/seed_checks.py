@@ -125,7 +125,7 @@ def log_shared_seed(augmenter: RunningAugmenter) -> None:
             _running.remove(other)
         elif _runs(other) and other.draws_same_numbers(augmenter):
             _log_once(other, augmenter)
-    # Records of this same augmenter's earlier starts.
+    # Records of this same augmenter's earlier starts. Its seed may be a loaded state's by now.
     earlier_records = [record for record in _running if record.is_running == augmenter.is_running]
     for record in earlier_records:
         _running.remove(record)

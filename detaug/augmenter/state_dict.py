@@ -87,6 +87,8 @@ class State:
         Raises:
             TypeError, ValueError: the message says what is missing or invalid.
         """
+        # Everything is looked at: the state may come from a file, and a later error would name
+        # neither key nor value.
         _check_keys(state)
         numbers = {
             key: non_negative_int(f"the state dict's {key!r}", state[key]) for key in _NUMBERS

@@ -31,6 +31,7 @@ def warm_up(transform: Any, loader: Any) -> None:
     for _, value in walk(roots, parts=_transforms_in):
         if _has_warm_up(value):
             transforms.append(value)
+    # All kernels first, several at a time; then each transform finds its own compiled.
     _compile_kernels(transforms)
     for item in transforms:
         item.warm_up()

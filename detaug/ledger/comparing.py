@@ -110,6 +110,7 @@ def compare(a: Path, b: Path) -> Comparison:
     # Both files are in the order of their keys, so that one batch of each is in memory.
     both = heapq.merge(_batches(a, ONLY_IN_A), _batches(b, ONLY_IN_B), key=itemgetter(0))
     for key, group in groupby(both, key=itemgetter(0)):
+        # One or two: no ledger has a key twice, which `records` checks.
         relation, keys = _relation(list(group))
         comparison.counts[relation] += 1
         if comparison.first is None and relation != EQUAL:
@@ -149,6 +150,7 @@ def header_differences(a: Record, b: Record) -> list[HeaderDifference]:
     """
     declared = values_by_name(a["declared"])
     other_declared = values_by_name(b["declared"])
+    # In this order, since a message shows the first differences only.
     result = list(differences(_identity(a), _identity(b)))
     for name, value, other_value in differences(declared, other_declared):
         result.append((f"pipeline: {name}", value, other_value))

@@ -66,6 +66,7 @@ def read_header(path: Path) -> Record:
         header = decoded(line)
     except InvalidLine:
         header = {}
+    # Before the format: any file of JSON lines may have a "format".
     if header.get("what") != WHAT:
         raise NotALedger(f"{path} is no ledger: its first line is none of a ledger's")
     if header.get("format") != FORMAT:
@@ -124,6 +125,7 @@ def records(path: Path) -> Iterator[Line]:
     last: Key | None = None
     for number, text in enumerate(read_lines(path), 1):
         size += len(text)
+        # The header, which `read_header` reads.
         if number == 1:
             continue
         try:

@@ -80,6 +80,7 @@ def _is_at(file: FileIO, path: Path) -> bool:
 
 def _append(file: FileIO, record: Record) -> None:
     """Write a line; after an OSError the file is as it was before."""
+    # Unbuffered, in one call where the system takes it whole: a kill leaves whole lines before it.
     line = encoded(record)
     size = os.fstat(file.fileno()).st_size
     try:
@@ -171,6 +172,7 @@ class LedgerWriter:
         if self._stopped or os.getpid() != self._owner:
             # In a fork of the process: the file is its parent's.
             return
+        # No batch is read here: the worker has taken the fingerprints.
         whole, keys, computed, worker = note
         with self._trying(key):
             file, digest = self._opened(key)
@@ -254,6 +256,7 @@ class LedgerWriter:
         ]
         if not different:
             return False
+        # Never in place of a file that is there.
         number = 1
         while _neighbour(self.path, str(number)).exists():
             number += 1

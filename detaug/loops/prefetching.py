@@ -61,6 +61,7 @@ class Prefetched:
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         pending: tuple[Any, torch.cuda.Event, Any] | None = None
         has_state = hasattr(self.loader, "state_dict")
+        # One ahead: a second would take GPU memory that the step may need.
         for batch in batches:
             # Now: the loader will be one batch further when the loop gets this one.
             state = self.loader.state_dict() if has_state else None

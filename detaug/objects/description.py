@@ -31,7 +31,6 @@ import uuid
 from collections import UserDict, UserList, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import chain
 from pathlib import PurePath
 from typing import Any
 
@@ -182,19 +181,20 @@ class _Walk:
         is_long = len(container) > _LONGEST_LIST
         fields = getattr(type(container), "_fields", None)
         if isinstance(container, _DICTS):
-            pairs = self._pairs(container, above)
+            pairs = list(self._pairs(container, above))
             if is_long:
-                yield self._digest_line(list(pairs), path, above)
+                yield self._digest_line(pairs, path, above)
                 return
-            yield from self._lines_of(((f"[{key}]", item) for key, item in pairs), path, above)
+            parts = [(f"[{key}]", item) for key, item in pairs]
         elif isinstance(container, tuple) and fields is not None:
             labels = [f".{name}" for name in fields]
-            yield from self._lines_of(zip(labels, container, strict=False), path, above)
+            parts = list(zip(labels, container, strict=False))
         elif is_long:
             yield self._digest_line(list(container), path, above)
+            return
         else:
             parts = [(f"[{index}]", item) for index, item in enumerate(container)]
-            yield from self._lines_of(parts, path, above)
+        yield from self._lines_of(parts, path, above)
 
     def _pairs(self, mapping: Any, above: _Above) -> Iterator[Edge]:
         for number, (key, item) in _spaced(list(enumerate(mapping.items()))):
@@ -211,11 +211,14 @@ class _Walk:
 
     def _set_text(self, elements: Any, above: _Above) -> str:
         # Neither hashes nor addresses order elements alike in every process: their texts do.
-        texts = sorted(" ".join(self.lines(item, "", above)) for item in _spaced(list(elements)))
-        return _shortened("{" + ", ".join(texts) + "}")
+        texts = [" ".join(self.lines(item, "", above)) for item in _spaced(list(elements))]
+        inside = ", ".join(sorted(texts))
+        return _shortened(f"{{{inside}}}")
 
     def _digest_line(self, items: list[Any], path: str, above: _Above) -> str:
-        lines = chain.from_iterable(self.lines(item, "", above) for item in _spaced(items))
+        lines: list[str] = []
+        for item in _spaced(items):
+            lines += self.lines(item, "", above)
         return f"{path}[:] = {_digest(lines)}"
 
 
@@ -399,7 +402,8 @@ def _text_of_standard_value(value: Any) -> str | None:
         return f"Path({value.as_posix()!r})"
     if isinstance(value, (datetime.datetime, datetime.time)):
         return _text_of_time(value)
-    if isinstance(value, _BY_REPR) and type(value).__module__.partition(".")[0] in _STANDARD:
+    top = type(value).__module__.partition(".")[0]
+    if isinstance(value, _BY_REPR) and top in _STANDARD:
         return repr(value)
     if isinstance(value, re.Pattern):
         return f"{_class_name(value)}({value.pattern!r}, {value.flags})"
@@ -409,10 +413,13 @@ def _text_of_standard_value(value: Any) -> str | None:
 
 
 def _text_of_slice(value: slice) -> str | None:
-    ends = [_text(end) for end in (value.start, value.stop, value.step)]
-    if None in ends:
-        return None
-    return f"slice({', '.join(map(str, ends))})"
+    texts = []
+    for end in (value.start, value.stop, value.step):
+        text = _text(end)
+        if text is None:
+            return None
+        texts.append(text)
+    return f"slice({', '.join(texts)})"
 
 
 def _text_of_array_value(value: Any) -> str | None:
@@ -470,8 +477,10 @@ def _contents(value: _Array) -> str | None:
     flat = np.asarray(value).flat
     if value.nbytes <= _WHOLE_BYTES:
         return f"digest {fingerprint(flat[:])[:16]}"
+    # Not all of it: a pipeline is described whenever it is taken, and may hold gigabytes.
     length = max(1, _BLOCK_BYTES // max(1, kind.itemsize))
-    starts = [block * (value.size - length) // _BLOCKS for block in range(_BLOCKS + 1)]
+    last_start = value.size - length
+    starts = [block * last_start // _BLOCKS for block in range(_BLOCKS + 1)]
     blocks = [flat[start : start + length] for start in starts]
     return f"digest {fingerprint(blocks)[:16]}"
 
@@ -492,7 +501,8 @@ def _text_of_tensor(value: torch.Tensor) -> str:
             return text
         # A class without bytes of its own raises one of these.
         with suppress(TypeError, RuntimeError, KeyError):
-            contents = _contents(_as_array(value.detach().resolve_conj().resolve_neg()))
+            plain = value.detach().resolve_conj().resolve_neg()
+            contents = _contents(_as_array(plain))
             if contents is not None:
                 return f"{text}, {contents}"
     return text
@@ -510,7 +520,8 @@ def _spaced(items: list[Any], most: int = _MOST_ITEMS) -> list[Any]:
     """Return at most `most` items, evenly spaced, the first and the last among them."""
     if len(items) <= most:
         return items
-    return [items[number * (len(items) - 1) // (most - 1)] for number in range(most)]
+    last = len(items) - 1
+    return [items[number * last // (most - 1)] for number in range(most)]
 
 
 def _shortened(text: str) -> str:

@@ -67,11 +67,13 @@ def first_different_event(
     for event, other_event in zip_longest(one, other):
         if event == other_event:
             continue
-        if event is not None and other_event is not None and event[:-1] == other_event[:-1]:
-            return event
+        if event is not None and other_event is not None:
+            if event[:-1] == other_event[:-1]:
+                return event
         # One of the two runs has an event that the other has not; the events after it may be in
         # both.
-        is_in_both = event is None or event[:-1] in {candidate[:-1] for candidate in other}
+        others = {candidate[:-1] for candidate in other}
+        is_in_both = event is None or event[:-1] in others
         extra = event
         if is_in_both and other_event is not None:
             extra = other_event

@@ -142,7 +142,10 @@ def _is_of(library: str, value: Any, *names: str) -> bool:
 def _parts_of_table(table: Any) -> list[Any]:
     """Return the labels, dtypes and values of a pandas DataFrame, Series or Index."""
     if table.ndim == 2:
-        columns = [_values_of_column(table.iloc[:, index]) for index in range(table.shape[1])]
+        # By position: two columns may have one label.
+        columns = []
+        for index in range(table.shape[1]):
+            columns.append(_values_of_column(table.iloc[:, index]))
         return [table.columns, table.index, columns]
     if hasattr(type(table), "index"):
         return [table.name, table.index, _values_of_column(table)]
@@ -155,7 +158,9 @@ def _values_of_column(column: Any) -> list[Any]:
         values = column.to_numpy()
     else:
         values = column.to_numpy(dtype=object)
-    return [str(dtype), getattr(dtype, "categories", None), getattr(dtype, "ordered", None), values]
+    categories = getattr(dtype, "categories", None)
+    is_ordered = getattr(dtype, "ordered", None)
+    return [str(dtype), categories, is_ordered, values]
 
 
 class _Objects:
@@ -190,6 +195,7 @@ class _Objects:
                 raise
             return "not comparable"
         self._alive += [value, parts]
+        # A digest of its own for each object, so that one that is met again is not encoded again.
         self._open.append(key)
         digest = xxhash.xxh3_128()
         encoder = _Encoder(digest.update, self)
@@ -255,9 +261,12 @@ class _Encoder:
             for i, item in enumerate(value):
                 self.feed(item, f"{where}[{i}]")
         elif isinstance(value, (set, frozenset)):
-            self._tag("set" if isinstance(value, set) else "frozenset", value, set, frozenset)
+            name = "set" if isinstance(value, set) else "frozenset"
+            self._tag(name, value, set, frozenset)
             self._count(len(value))
-            for code in sorted(self._encoded(item, where) for item in value):
+            # In the order of their encodings: hashes, and so a set's own order, differ.
+            codes = [self._encoded(item, where) for item in value]
+            for code in sorted(codes):
                 self._update(code)
         elif not self._feed_scalar(value, where):
             self._feed_object(value, where)
@@ -275,7 +284,11 @@ class _Encoder:
 
     def _encoded(self, value: Any, where: str) -> bytes:
         parts: list[bytes] = []
-        _Encoder(lambda data: parts.append(bytes(data)), self._objects).feed(value, where)
+
+        def add(data: Any) -> None:
+            parts.append(bytes(data))
+
+        _Encoder(add, self._objects).feed(value, where)
         return b"".join(parts)
 
     def _tag(self, name: str, value: Any, *bases: type) -> None:
@@ -345,7 +358,8 @@ class _Encoder:
     def _feed_numbers(self, bits: np.ndarray[Any, Any], infinity: int, nan: int) -> None:
         """Write the bytes of floating-point numbers; those of every NaN are replaced by `nan`."""
         # Compared as integers: without the sign, the bits of every NaN are above infinity's.
-        magnitude = bits.dtype.type((1 << 8 * bits.itemsize - 1) - 1)
+        sign = 1 << (8 * bits.itemsize - 1)
+        magnitude = bits.dtype.type(sign - 1)
         step = _BYTES_AT_A_TIME // bits.itemsize
         for start in range(0, len(bits), step):
             block = bits[start : start + step]
@@ -368,8 +382,9 @@ class _Encoder:
             return
         # A subclass may do something else in each of these operations; what counts is its bytes.
         with torch._C.DisableTorchFunctionSubclass():
-            flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
-            data = flat.view(torch.uint8).numpy()
+            # Conjugates and negatives are marks on a tensor, whose memory has the other numbers.
+            plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+            data = plain.contiguous().reshape(-1).view(torch.uint8).numpy()
         if dtype in _NANS:
             num_parts = 2 if tensor.dtype.is_complex else 1
             bits = data.view(f"u{tensor.element_size() // num_parts}")
@@ -427,8 +442,10 @@ class _Encoder:
         if isinstance(value, int):
             self._tag("int", value, int)
             # Python refuses to write longer ones in decimal digits.
-            is_short = value.bit_length() <= _DECIMAL_BITS
-            self._text(str(int(value)) if is_short else hex(value))
+            if value.bit_length() <= _DECIMAL_BITS:
+                self._text(str(int(value)))
+            else:
+                self._text(hex(value))
         elif isinstance(value, float):
             self._tag("float", value, float)
             self._feed_float(value)

@@ -56,8 +56,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             # NumPy would write a strided array into the pickle itself.
             return np.ascontiguousarray(obj).__reduce_ex__(5)
         if kind is np.memmap and _is_reopenable(obj):
+            # By its file: its bytes, which may be many, are on a disk that workers read as well.
             order = "C" if obj.flags.c_contiguous else "F"
-            return np.memmap, (obj.filename, obj.dtype, obj.mode, obj.offset, obj.shape, order)
+            arguments = (obj.filename, obj.dtype, obj.mode, obj.offset, obj.shape, order)
+            return np.memmap, arguments
         if kind is random.SystemRandom:
             # The system's entropy has no state: `detaug verify` names who draws.
             return random.SystemRandom, ()
@@ -112,7 +114,8 @@ def write_payload(frozen: Frozen, extra: Any) -> int:
     # The sizes come first in the block: `read_payload` cannot know otherwise where buffers begin.
     sizes = [buffer.nbytes for buffer in frozen.buffers]
     head = pickle.dumps((frozen.structure, sizes, extra), protocol=5)
-    descriptor, _ = write_block([np.frombuffer(head, np.uint8), *frozen.buffers])
+    parts = [np.frombuffer(head, np.uint8), *frozen.buffers]
+    descriptor, _ = write_block(parts)
     return descriptor
 
 

@@ -112,6 +112,7 @@ def _of_code(function: types.FunctionType) -> Iterator[Edge]:
         yield home + label, part
     variables = function.__globals__
     names = _names_in(function.__code__)
+    # Sorted: the first path to a generator is its key in the seed path.
     for name in sorted(names & variables.keys()):
         for path, item in _items_named(name, names, variables, module):
             # A library's functions lead to all of it; only its variables are of interest.

@@ -46,6 +46,7 @@ def _reduce_array(array: np.ndarray[Any, Any]) -> Any:
 
 
 def _has_own_pickling(kind: type) -> bool:
+    """Return whether a subclass of arrays says itself how it is pickled."""
     for name in _PICKLING:
         if getattr(kind, name, None) != getattr(np.ndarray, name, None):
             return True
@@ -97,7 +98,8 @@ def reduce_tensor(tensor: torch.Tensor) -> Any:
     if not torch.ops.aten.is_non_overlapping_and_dense(plain):
         plain = plain.contiguous()
     # In the order of memory, whatever the strides are: `tensor_on` restores them.
-    contents = plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy()
+    in_memory_order = plain.as_strided((plain.numel(),), (1,))
+    contents = in_memory_order.view(torch.uint8).numpy()
     shape = tuple(plain.shape)
     strides = plain.stride()
     return tensor_on, (contents, plain.dtype, 0, shape, strides, tensor.requires_grad)
@@ -133,7 +135,9 @@ def _reduce_subclass_of_tensor(tensor: torch.Tensor) -> Any:
 def _holds_plain_tensor(tensor: torch.Tensor, reduced: tuple[Any, ...]) -> bool:
     """Return whether torch's default pickling of a subclass applies, around a plain tensor."""
     rebuild, arguments = reduced[:2]
-    if rebuild is not _OF_SUBCLASS or arguments[0] not in _PLAIN_TENSOR or tensor.requires_grad:
+    if rebuild is not _OF_SUBCLASS or arguments[0] not in _PLAIN_TENSOR:
+        return False
+    if tensor.requires_grad:
         return False
     # Otherwise the class runs torch's operations itself: a plain view of it cannot be had.
     return type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
@@ -164,7 +168,9 @@ def tensor_on(
         requires_grad: whether its gradient is computed.
     """
     storage = torch.from_numpy(memory).untyped_storage()
-    tensor = torch.empty(0, dtype=dtype, device="cpu").set_(storage, offset, shape, strides)
+    # "cpu": the program's default device may be another.
+    tensor = torch.empty(0, dtype=dtype, device="cpu")
+    tensor.set_(storage, offset, shape, strides)
     if requires_grad:
         tensor.requires_grad_()
     return tensor

@@ -18,7 +18,7 @@ import threading
 import types
 import weakref
 from collections import ChainMap, UserDict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib.util import resolve_name
 from itertools import islice
@@ -99,12 +99,20 @@ def variables_of(references: Iterable[Any], written: bool = True) -> list[Edge]:
     search.look_at(references)
     if written:
         return list(search.variables.items())
-    own = tuple(search.written())
-    return [(path, value) for path, value in search.variables.items() if not _lies_in(path, own)]
+    written_paths = set(search.written())
+    settings = []
+    for path, value in search.variables.items():
+        if not _lies_in(path, written_paths):
+            settings.append((path, value))
+    return settings
 
 
-def _lies_in(path: str, variables: tuple[str, ...]) -> bool:
-    return any(path == name or path.startswith((f"{name}.", f"{name}[")) for name in variables)
+def _lies_in(path: str, variables: Collection[str]) -> bool:
+    """Return whether a path is that of a variable, or of a part of one."""
+    for name in variables:
+        if path == name or path.startswith((f"{name}.", f"{name}[")):
+            return True
+    return False
 
 
 @lru_cache(maxsize=4096)
@@ -119,8 +127,10 @@ def overwritten_attributes(kind: type) -> frozenset[str]:
         if not is_the_users_own(owner):
             continue
         for name, item in vars(owner).items():
-            function = inspect.unwrap(getattr(item, "__func__", item)) if callable(item) else item
-            if isinstance(function, types.FunctionType) and name not in _CONSTRUCTORS:
+            if name in _CONSTRUCTORS or not callable(item):
+                continue
+            function = inspect.unwrap(getattr(item, "__func__", item))
+            if isinstance(function, types.FunctionType):
                 names.update(_overwritten_in(function.__code__))
     return frozenset(names)
 
@@ -141,6 +151,7 @@ class _Search:
         """Find all variables that these classes and functions lead to."""
         for value in references:
             self._add(value)
+        # A queue, not a recursion: functions call each other, and chains of calls are long.
         while self._pending:
             value = self._pending.popleft()
             if isinstance(value, type):
@@ -242,10 +253,12 @@ class _Search:
         name = function.__name__
         is_constructor = name in _CONSTRUCTORS
         # "Class.method"; that of a function in a function is "outer.<locals>.inner".
-        is_method = function.__qualname__.rpartition(".")[0].rpartition(".")[2].isidentifier()
+        holder = function.__qualname__.rpartition(".")[0]
+        is_method = holder.rpartition(".")[2].isidentifier()
         for code in _codes_in(function.__code__):
             if not is_constructor:
-                # A function that only calls itself is called by nobody.
+                # A method counts as called if any code names it, whoever it belongs to. A function
+                # that only calls itself is called by nobody.
                 self._names_in_code.update(set(code.co_names) - {name})
                 for read in _writes_in(code).of_globals:
                     path = self._followed(read, function).path
@@ -260,7 +273,9 @@ class _Search:
             return
         if _is_code(value):
             self._add(value)
-            name = read.steps[-1][1] if read.steps else read.root
+            name = read.root
+            if read.steps:
+                name = read.steps[-1][1]
             if isinstance(value, _NAMED) and value.__name__ != name:
                 # A variable that says which function or class is used.
                 self.variables[f"{path}.__qualname__"] = value.__qualname__
@@ -320,7 +335,8 @@ def _owner_of(kind: type, name: str) -> type | None:
 
 def _is_of_library(kind: type, name: str) -> bool:
     """Return whether a method takes the place of a library's, which calls it."""
-    return any(name in vars(base) for base in kind.__mro__ if not is_the_users_own(base))
+    libraries = [base for base in kind.__mro__ if not is_the_users_own(base)]
+    return any(name in vars(base) for base in libraries)
 
 
 def _items_of(value: Any) -> Mapping[Any, Any]:
@@ -439,7 +455,8 @@ def _writes_in(code: types.CodeType) -> _Writes:
     for index, instruction in enumerate(instructions):
         if instruction.opname.startswith("LOAD_FAST") and instruction.argval == owner:
             steps, end = _steps_in(instructions, index + 1)
-            target = _target(_Read(str(owner), False, 0, steps), instructions, end)
+            read = _Read(str(owner), False, 0, steps)
+            target = _target(read, instructions, end)
             # An attribute that is set is the object's own, and not its class's.
             if target is not None and target.steps and not _is_set(instructions, end):
                 of_owner.append(target)
@@ -455,9 +472,9 @@ def _overwritten_in(code: types.CodeType) -> Iterator[str]:
         if not is_owner or index + 1 == len(instructions):
             continue
         attribute = instructions[index + 1]
-        if attribute.opname == "LOAD_ATTR" and _overwrites(
-            code, instructions[index + 2 : index + 6]
-        ):
+        # The longest of the forms below has four instructions after the attribute.
+        following = instructions[index + 2 : index + 6]
+        if attribute.opname == "LOAD_ATTR" and _overwrites(code, following):
             yield attribute.argval
 
 
@@ -475,9 +492,11 @@ def _overwrites(code: types.CodeType, following: list[dis.Instruction]) -> bool:
         return isinstance(keywords, tuple) and keywords[-1:] == ("out",)
     if names[:2] == ["LOAD_CONST", "STORE_SUBSCR"]:
         return first in (Ellipsis, slice(None))
+    # `array[:] = x` loads both ends, None, and stores by one or by two instructions.
     constants = [instruction.argval for instruction in following[:2]]
-    is_stored = names[2:3] == ["STORE_SLICE"] or names[2:4] == ["BUILD_SLICE", "STORE_SUBSCR"]
-    return is_stored and constants == [None, None]
+    if constants != [None, None]:
+        return False
+    return names[2:3] == ["STORE_SLICE"] or names[2:4] == ["BUILD_SLICE", "STORE_SUBSCR"]
 
 
 def _reads_by_text(code: types.CodeType, function: types.FunctionType) -> Iterator[_Read]:
@@ -535,7 +554,9 @@ def _is_set(instructions: list[dis.Instruction], index: int) -> bool:
 def _target(read: _Read, instructions: list[dis.Instruction], index: int) -> _Read | None:
     """Return the part of a value, loaded before an instruction, that is written; or None."""
     if _is_set(instructions, index):
-        return read._replace(steps=(*read.steps, (".", instructions[index].argval)))
+        attribute = (".", instructions[index].argval)
+        return read._replace(steps=(*read.steps, attribute))
+    # The call of a method that changes what it belongs to: `CACHE.append(x)`.
     if read.steps and read.steps[-1][1] in _CHANGING:
         return read._replace(steps=read.steps[:-1])
     if _is_item_set(instructions, index):
@@ -573,7 +594,8 @@ def _imported_by(module: str, level: int, rest: list[dis.Instruction]) -> Iterat
             argument = instruction.argval
             # STORE_FAST_LOAD_FAST and its like (Python 3.13) have the stored variable first.
             variable = argument if isinstance(argument, str) else argument[0]
-            if not steps and "." in module and variable == module.partition(".")[0]:
+            top = module.partition(".")[0]
+            if not steps and "." in module and variable == top:
                 # `import a.b` binds a.
                 root = variable
             yield variable, _Read(root, True, level, steps)
@@ -599,10 +621,12 @@ def _steps_in(
             steps.append((".", instruction.argval))
             index += 1
             continue
-        following = instructions[index + 1] if index + 1 < len(instructions) else None
         is_key = instruction.opname in ("LOAD_CONST", "LOAD_SMALL_INT")
-        if not is_key or following is None or not _is_subscript(following):
+        if not is_key or index + 1 == len(instructions):
             break
+        if not _is_subscript(instructions[index + 1]):
+            break
+        # Only keys that a path can be written with.
         if not isinstance(instruction.argval, (str, int)):
             break
         steps.append((_SUBSCRIPT, instruction.argval))

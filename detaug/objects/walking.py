@@ -69,6 +69,7 @@ def walk(
     seen: set[int] = set()
     # An object that is made on the way keeps its address only while it lives.
     alive: list[Any] = []
+    # A queue: the nearest come first, and a limit leaves out what lies deepest.
     pending: deque[Edge] = deque(roots)
     while pending and (most is None or len(alive) < most):
         path, value = pending.popleft()

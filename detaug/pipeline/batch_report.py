@@ -164,7 +164,9 @@ def _has_two_values(value: Any) -> bool:
             is_float = flat.dtype.kind == "f"
         else:
             return False
-        return is_float and len(flat) > 1 and bool((flat != flat[0]).any())
+        if not is_float or len(flat) < 2:
+            return False
+        return bool((flat != flat[0]).any())
     return False
 
 

@@ -38,6 +38,7 @@ def takes_a_dict(kind: type) -> bool:
         return True
     method = "forward" if "torch.nn.modules.module.Module" in names else "__call__"
     for base in kind.__mro__:
+        # The nearest class with a method of its own decides: it may unpack the dict itself.
         if method in vars(base):
             return base.__module__.partition(".")[0] in _OF_DICTS
     return False

@@ -45,9 +45,13 @@ def loaded_on_first_use(
 
 def _large_objects(transforms: Mapping[str, Any]) -> dict[str, int]:
     """Return the bytes of arrays, tensors and built-in containers by path, the largest first."""
-    sizes = {path: _size_of(value) for path, value in walk(transforms.items(), _MOST_VALUES)}
+    sizes = {}
+    for path, value in walk(transforms.items(), _MOST_VALUES):
+        size = _size_of(value)
+        if size >= _LARGE:
+            sizes[path] = size
     paths = sorted(sizes, key=sizes.__getitem__, reverse=True)
-    return {path: sizes[path] for path in paths if sizes[path] >= _LARGE}
+    return {path: sizes[path] for path in paths}
 
 
 def _size_of(value: Any) -> int:

@@ -20,7 +20,8 @@ from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.sources import Source
 from detaug.seeding.tree import positive_int, spawn_key_element
 
-#: Characters of a state's text. Larger ones are not kept.
+#: Characters of a state's text. Larger ones are not kept: messages to workers and state dicts carry
+#: them.
 LARGEST = 65_536
 #: How many states of a stream are kept from before the reader's position.
 _BEHIND = 3
@@ -126,7 +127,8 @@ class LoaderStates:
             due: the reader's next batch.
         """
         # A set: a batch that is remade (its worker died) brings its state again.
-        states = sorted({*self._of_run.get(state.stream, ()), state})
+        known_states = self._of_run.get(state.stream, ())
+        states = sorted({*known_states, state})
         before = [known for known in states if known.last_step(self._num_streams) < due]
         after = states[len(before) :]
         self._of_run[state.stream] = (*before[-_BEHIND:], *after[:_AHEAD])
@@ -150,7 +152,10 @@ class LoaderStates:
         if not states:
             return None
         state = max(states)
-        if copy is not None and self._leads(copy, key) and copy >= (state.epoch, state.turn):
+        if copy is None or not self._leads(copy, key):
+            return state
+        # A copy that is as near is preferred: to load a state, a new copy has to be made.
+        if copy >= (state.epoch, state.turn):
             return None
         return state
 
@@ -158,8 +163,9 @@ class LoaderStates:
         """Return the states from before the reader's next batch as JSON; "" for none."""
         entries = {}
         for stream in sorted({*self._loaded, *self._of_run}):
-            turn = -(-(due.step - stream) // self._num_streams)
-            next_key = BatchKey(due.epoch, max(turn, 0) * self._num_streams + stream)
+            # Rounded up: the stream's first turn whose step is not before the reader's.
+            turn = max(0, -(-(due.step - stream) // self._num_streams))
+            next_key = BatchKey(due.epoch, turn * self._num_streams + stream)
             usable = []
             for state in self._all_of(next_key):
                 # Workers are ahead of the reader: a later state would skip batches.
@@ -222,8 +228,10 @@ def read_states(text: str, num_streams: int) -> list[LoaderState]:
         ValueError: the text is anything else.
     """
     try:
-        entries = json.loads(text or "{}")
-        return [_read_state(int(key), num_streams, **entry) for key, entry in entries.items()]
+        states = []
+        for stream, entry in json.loads(text or "{}").items():
+            states.append(_read_state(int(stream), num_streams, **entry))
+        return states
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"the state dict's 'loader_states' is not what state_dict() gave: {error}"
@@ -236,6 +244,7 @@ def _read_state(
     if not 0 <= stream < num_streams:
         raise ValueError(f"there is no stream {stream}, only 0 ... {num_streams - 1}")
     epoch = spawn_key_element("epoch", epoch)
+    # Positive: a state is taken after a batch.
     turn = spawn_key_element("turn", positive_int("turn", turn))
     if type(in_mid_pass) is not bool:
         raise ValueError(f"in_mid_pass must be true or false, got {in_mid_pass!r}")

@@ -24,6 +24,13 @@ class BatchKey(NamedTuple):
     step: int
 
 
+def num_batches_of(num_samples: int, batch_size: int, drop_last: bool) -> int:
+    """Return how many batches samples make; the last one may be smaller, unless it is left out."""
+    if drop_last:
+        return num_samples // batch_size
+    return -(-num_samples // batch_size)
+
+
 #: What ranks do with an epoch's last round if it has too few batches for all of them; see
 #: `detaug.DeterministicAugmenter`.
 TAILS = ("drop", "pad")
@@ -67,6 +74,7 @@ class StepPlan:
         """Return the first step that no rank takes any more; None if that is not known."""
         if self.num_steps is None:
             return None
+        # Rounds are whole: the last one is filled up, or left out.
         if self.tail == "pad":
             return self.num_steps + (phase - self.num_steps) % self.world_size
         return self.num_steps - (self.num_steps - phase) % self.world_size
@@ -96,8 +104,9 @@ class StreamEnds:
 
     def is_gap(self, key: BatchKey) -> bool:
         """Return whether that step's stream has ended at or before its turn."""
-        turn = self.epochs.get(key.epoch, {}).get(self._plan.stream_of(key.step))
-        return turn is not None and self._plan.turn_of(key.step) >= turn
+        ends = self.epochs.get(key.epoch, {})
+        end = ends.get(self._plan.stream_of(key.step))
+        return end is not None and self._plan.turn_of(key.step) >= end
 
     def note(self, key: BatchKey) -> None:
         """Record that there is no such step."""
@@ -115,6 +124,7 @@ class StreamEnds:
     def epochs_end(self, epoch: int) -> int | None:
         """Return the first step after the epoch's end; None while a stream has not ended."""
         turns = self.epochs.get(epoch, {})
+        # A stream whose end nobody has met may have a batch after all the others.
         if len(turns) < self._plan.num_streams:
             return None
         last_steps = [self._plan.step_of(stream, turn - 1) for stream, turn in turns.items()]

@@ -1,6 +1,8 @@
-"""A batch as a pure function of (pipeline, seed, epoch, step).
+"""A batch as a pure function of (pipeline, seed, epoch, step): `Producer.make`.
 
-`Producer` reseeds all generators, takes the raw batch from the source, and transforms it.
+(epoch, step) → SeedSequence → every generator of the process, of the loader and of the transforms
+loader        → its copy in this process, or its stream's copy, stepped forward → raw batch
+transforms    → a fresh copy, called with copies of the raw batch's arrays → batch
 """
 
 from __future__ import annotations
@@ -236,6 +238,7 @@ class Producer:
                 stream = self._stream(batch, state)
                 loader = stream.loader
             with loader.settings.held():
+                # Before the raw batch: a loader may have transforms, which it calls itself.
                 transforms = self._fresh_transforms(epoch, loader)
                 if stream is None:
                     raw = self._from_stateless(batch, loader, transforms)
@@ -343,6 +346,7 @@ class Producer:
             raw_random = random_keys(raw)
 
         batch = self.make(epoch, step, on_raw_batch, state)
+        # Pure transforms have made none, and the search takes time.
         generators: dict[str, str] = {}
         if self._last_transforms is not None and not self._transforms.pure:
             generators = new_generators(self._last_transforms.value, self._last_transforms.parts)

@@ -85,6 +85,8 @@ _PLAIN = (
     type,
     types.BuiltinFunctionType,
 )
+#: Items of sets whose texts are the same in every process.
+_WITH_TEXT = (str, bytes, int, float, complex, type(None))
 _CONTAINERS = (dict, list, tuple, deque, set, frozenset, UserDict, UserList, ChainMap)
 #: Classes of Python's own whose instances hold a program's settings, or lead to its objects.
 _SETTINGS = (
@@ -127,6 +129,7 @@ def _texts_of(roots: Iterable[Edge]) -> dict[str, str]:
     texts: dict[str, str] = {}
     for (path, _, _), group in _by_attribute(roots).items():
         if len(group) > _MOST_OF_ATTRIBUTE:
+            # State dicts stay small, and a message names the attribute all the same.
             contents = [(path, without_folders(value.text)) for path, value in group.items()]
             texts[path] = f"{len(group)} values, {_hashed(repr(contents))}"
             continue
@@ -138,6 +141,7 @@ def _texts_of(roots: Iterable[Edge]) -> dict[str, str]:
 def _by_attribute(roots: Iterable[Edge]) -> dict[tuple[str, str, str], dict[str, Value]]:
     """Return values by path, grouped by the attribute (or the root) that they lie in."""
     groups: dict[tuple[str, str, str], dict[str, Value]] = {}
+    # One for all roots: it bounds the bytes that are read in all.
     digest = _Reader().digest
     for root in roots:
         values = values_in([root], _is_compared, digest, most=_MOST_OBJECTS, keys=True)
@@ -166,6 +170,7 @@ def _is_compared(path: ValuePath, value: Any) -> bool:
     """Return whether a value is to be compared, or leads to values that are."""
     holder = path.holder
     label = path.attribute
+    # What has no name (".~0") may be numbered otherwise in another process.
     if isinstance(value, GENERATORS) or label.startswith(".~"):
         return False
     is_private = label.startswith("._") and label not in _OF_MODULES
@@ -211,6 +216,7 @@ def _is_of_this_process(value: Any) -> bool:
 
 def _is_number_of_this_process(number: Any) -> bool:
     """Return whether a number is this process's, a time, or an address."""
+    # The present ones: a number that an earlier process had is taken for a setting.
     if number in (os.getpid(), os.getppid(), threading.get_ident()):
         return True
     if not 1e9 < number < 1e19:
@@ -283,7 +289,7 @@ def _digest_of_table(table: Any) -> str:
 
 def _has_texts(items: Iterable[Any]) -> bool:
     """Return whether all items have a text that is the same in every process."""
-    return all(isinstance(item, (str, bytes, int, float, complex, type(None))) for item in items)
+    return all(isinstance(item, _WITH_TEXT) for item in items)
 
 
 def without_folders(text: str) -> str:

@@ -158,6 +158,7 @@ class RayEngine(PrefetchingEngine):
             self._start_actor(index)
 
     def _stop_workers(self) -> None:
+        # Before the actors are forgotten: `close` returns when their memory is free.
         pids = self._pids_here()
         for actor in self._actors.values():
             # The program may have disconnected from the cluster already.
@@ -194,6 +195,7 @@ class RayEngine(PrefetchingEngine):
         self._call(actor, "report", (), partial(self._on_started, actor), _ignore)
 
     def _on_started(self, actor: Actor, report: NodeReport) -> None:
+        # Before it gets a task: no batch of it may reach the user.
         reason = nodes.why_unusable(report, self._own_node)
         if reason:
             self.fail(RuntimeError(reason))
@@ -289,6 +291,7 @@ class RayEngine(PrefetchingEngine):
 
     def _assign(self) -> None:
         """Assign open tasks to the actors that have room for them, to this node's first."""
+        # This node's actors have the lowest indices, and their batches the shortest way.
         actors = sorted(self._ready_actors(), key=lambda actor: actor.index)
         with self._lock:
             assignments = list(assign_tasks(self._schedule, actors))

@@ -58,6 +58,7 @@ def known_rank(rank: int | None = None) -> int | None:
     """
     if rank is not None:
         rank = non_negative_int("rank", rank)
+    # The group's rank counts where there is one: the training's messages go through it.
     group = process_group()
     if group is None:
         rank_variable, _ = launcher()
@@ -88,6 +89,7 @@ def rank_and_world_size() -> tuple[int | None, int | None]:
     processes = _from_environment(size_variable)
     if processes == 1:
         return rank or 0, 1
+    # Without a rank or a size a process may still be one of several (Lightning's).
     local_rank = _local_rank()
     if rank is None and processes is None and local_rank is None:
         return 0, 1

@@ -51,6 +51,7 @@ def register_reseeder(kind: type, function: Reseeder) -> None:
             "register_reseeder: function must be callable as function(obj, sequence), got "
             f"{function!r}"
         )
+    # By name: another interpreter has another class object, or has not imported the class.
     _registered[_name(kind)] = function
     _cache.clear()
 
@@ -82,6 +83,7 @@ def install(snapshot: dict[str, Reseeder]) -> None:
 
 def _look_up(kind: type) -> Reseeder | None:
     names = [_name(base) for base in kind.__mro__]
+    # All base classes before detaug's own tables: a user may replace what detaug does for one.
     for name in names:
         if name in _registered:
             return _registered[name]

@@ -81,8 +81,12 @@ def _users_part(culprit: Any, roots: Mapping[str, Any]) -> tuple[str, Any, str]:
     chain = [edge for edge in edges if _is_at_or_below(culprit_path, edge[0])]
     # "~" stands in the path of a part that has no name.
     named = [index for index, (path, _) in enumerate(chain) if "~" not in path]
-    # An attribute is the user's if the object that has it is.
-    users = [index for index in named[1:] if is_the_users_own(chain[index - 1][1])]
+    users = []
+    for index in named[1:]:
+        # An attribute is the user's if the object that has it is.
+        _, owner = chain[index - 1]
+        if is_the_users_own(owner):
+            users.append(index)
     index = (users or named)[-1]
     path, value = chain[index]
     if index == 0:

@@ -94,6 +94,8 @@ class PipelineSnapshot:
         except Exception as error:
             roots = {"transform": transform, "data_loader": source.loader}
             raise CannotCopy(uncopyable_message(roots, keep, error)) from error
+        # Only now: the picklers have met all classes and functions on their way.
+        self.shared = GlobalGenerators(self.references())
         snapshots = (self.loader_snapshot, self.transform_snapshot)
         #: How many transforms had their choice of an algorithm by the clock switched off.
         self.num_benchmarks_disabled = sum(part.num_benchmarks_disabled for part in snapshots)
@@ -184,6 +186,7 @@ class LoaderCopy(SnapshotCopy):
     def __init__(self, pipeline: PipelineSnapshot, copy: tuple[Any, list[Any]]) -> None:
         super().__init__(pipeline.loader_snapshot, copy)
         self.source: Source
+        # They were pickled together: an object that both hold is one object in the copies, too.
         self.source, self.common_objects = self.value
         #: As the data set's ``worker_init_fn`` has left them: they hold for all batches of this
         #: copy.
@@ -303,6 +306,7 @@ def _in_both(
     data = {id(value) for value in of_transforms if _is_data(value)}
     if not data:
         return ()
+    # Not through the transforms: what they alone hold would count as the loader's, too.
     callables = [value for value in of_transforms if callable(value)]
     of_loader = copied_in(source, keep, roots + callables, share_uncopyable)
     common = [value for value in of_loader if id(value) in data]

@@ -63,7 +63,8 @@ def is_shared_function(value: Any) -> bool:
     if type(value) is types.FunctionType:
         if value.__closure__ or value.__dict__:
             return False
-        defaults = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        defaults = list(value.__defaults__ or ())
+        defaults += (value.__kwdefaults__ or {}).values()
         return all(isinstance(default, _IMMUTABLE) for default in defaults)
     if type(value) is types.BuiltinFunctionType:
         # Methods of built-in classes are of this type as well, and bound to an object
@@ -190,15 +191,23 @@ def reduce_array(array: np.ndarray[Any, Any]) -> Any:
     if array.dtype.hasobject or not owner.flags.forc:
         return NotImplemented
     offset = array.ctypes.data - owner.ctypes.data
-    return _view_of, (owner, offset, array.dtype, array.shape, array.strides, array.flags.writeable)
+    layout = (array.dtype, array.shape, array.strides, array.flags.writeable)
+    return _view_of, (owner, offset, *layout)
 
 
 def _view_of(
-    owner: np.ndarray[Any, Any], offset: int, dtype: Any, shape: Any, strides: Any, writeable: bool
+    owner: np.ndarray[Any, Any],
+    offset: int,
+    dtype: Any,
+    shape: Any,
+    strides: Any,
+    is_writeable: bool,
 ) -> np.ndarray[Any, Any]:
-    flat = owner.reshape(-1, order="C" if owner.flags.c_contiguous else "F")
-    view: np.ndarray[Any, Any] = np.ndarray(shape, dtype, flat.view(np.uint8), offset, strides)
-    view.flags.writeable = writeable and view.flags.writeable
+    # In the order of memory, for which NumPy makes no copy.
+    memory = owner.ravel("A").view(np.uint8)
+    view: np.ndarray[Any, Any] = np.ndarray(shape, dtype, memory, offset, strides)
+    if not is_writeable:
+        view.flags.writeable = False
     return view
 
 
@@ -228,7 +237,8 @@ def reduce_tensor(tensor: torch.Tensor, memories: dict[int, np.ndarray[Any, Any]
     memory = memories.get(address)
     if memory is None:
         # One array for all tensors that view the storage: the copies view one memory again.
-        memory = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage).numpy()
+        all_bytes = torch.empty(0, dtype=torch.uint8, device="cpu")
+        memory = all_bytes.set_(storage).numpy()
         memories[address] = memory
     shape = tuple(tensor.shape)
     strides = tuple(tensor.stride())

@@ -239,10 +239,12 @@ class _Pickler(pickle.Pickler):
 
     def persistent_id(self, obj: Any) -> Any:
         kind = type(obj)
+        # Before all others: a replacement may be an array, or code.
         if id(obj) in self._replaced:
             return "external", self._replaced[id(obj)]
         if kind is np.ndarray:
             return self._id_of_array(obj)
+        # Most objects are of these classes, and the questions below take longer.
         if kind in _ATOMS:
             return None
         if kind is SharedRef:
@@ -276,10 +278,11 @@ class _Pickler(pickle.Pickler):
             return reduced
         function, arguments, *rest = reduced
         names = carried_names(kind, self._keep)
-        needs_registration = reseeder_of(kind) is not None or callable(
-            getattr(kind, "set_epoch", None)
-        )
-        if not needs_registration and not (names and _has_any(obj, names)):
+        is_generator = reseeder_of(kind) is not None
+        is_epoch_aware = callable(getattr(kind, "set_epoch", None))
+        is_carrier = bool(names) and _has_any(obj, names)
+        # Any other object need not be found in a copy, where each that is costs a call.
+        if not (is_generator or is_epoch_aware or is_carrier):
             if _chooses_by_the_clock(obj):
                 self.num_benchmarks_disabled += 1
                 rest[0] = {**rest[0], "benchmark": False}

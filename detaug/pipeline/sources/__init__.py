@@ -115,17 +115,24 @@ class SampleBatches:
 def _source_of(loader: Any, stateless: bool | None) -> Source:
     refuse_as_loader(loader)
     if is_batchgenerators(loader, "DataLoader"):
+        # Here, where batchgenerators is loaded: it takes long to import.
         from detaug.pipeline.sources.batchgenerators import FiniteLoader, InfiniteLoader
 
         kind = InfiniteLoader if loader.infinite else FiniteLoader
         return kind(loader, stateless)
-    if isinstance(loader, type) or not (hasattr(loader, "__next__") or hasattr(loader, "__iter__")):
+    # A class has the methods of its instances, but it has to be called first.
+    if isinstance(loader, type) or not _gives_items(loader):
         return _from_callable(loader, stateless)
+    # Before `__iter__`, which iterators have as well.
     if hasattr(loader, "__next__"):
         return IteratorSource(loader, stateless)
     if isinstance(loader, IterableDataset):
         return TorchIterable(loader, stateless)
     return IterableSource(loader, stateless)
+
+
+def _gives_items(loader: Any) -> bool:
+    return hasattr(loader, "__next__") or hasattr(loader, "__iter__")
 
 
 def _from_callable(make_loader: Any, stateless: bool | None) -> Source:
@@ -169,8 +176,7 @@ class LoaderFactory(Source):
             setattr(self, name, getattr(source, name))
 
     def _source_of(self, loader: Any) -> Source:
-        is_iterable = hasattr(loader, "__next__") or hasattr(loader, "__iter__")
-        if isinstance(loader, type) or not is_iterable:
+        if isinstance(loader, type) or not _gives_items(loader):
             raise TypeError(f"calling {self.loader!r} was to make a loader, but gave {loader!r}")
         return _source_of(loader, self._declared)
 

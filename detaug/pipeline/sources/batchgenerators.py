@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from batchgenerators.dataloading.data_loader import DataLoader
 
+from detaug.pipeline.plan import num_batches_of
 from detaug.pipeline.sources.base import DEFAULT_NUM_STREAMS, Source, refuse_stateless
 from detaug.pipeline.sources.code import mentions
 from detaug.pipeline.sources.iterable import IteratorSource
@@ -166,9 +167,7 @@ def _number_of_batches(loader: DataLoader) -> int | None:
         return None
     if batch_size < 1:
         return None
-    if loader.return_incomplete:
-        return -(-num_items // batch_size)
-    return num_items // batch_size
+    return num_batches_of(num_items, batch_size, drop_last=not loader.return_incomplete)
 
 
 def draws_every_batch_anew(loader: DataLoader) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from detaug.pipeline.plan import num_batches_of
 from detaug.pipeline.sources.argument_hints import (
     batch_size_of,
     flag,
@@ -76,9 +77,7 @@ class DatasetSource(Source):
         #: Called with each sample before it is fetched.
         self.before_sample: Callable[[Current], None] | None = None
         num_samples = self.order.length
-        self.num_steps: int = num_samples // self.batch_size
-        if not self.drop_last:
-            self.num_steps = -(-num_samples // self.batch_size)
+        self.num_steps: int = num_batches_of(num_samples, self.batch_size, self.drop_last)
         if self.num_steps == 0:
             subject = "data set has" if num_samples == self.length else "sampler gives"
             raise ValueError(
@@ -143,6 +142,7 @@ class DatasetSource(Source):
         if batch.step >= self.num_steps:
             return []
         first = batch.step * self.batch_size
+        # The last batch of an epoch may be smaller.
         last = min(first + self.batch_size, self.order.length)
         entries = self.order.entries(batch.entropy, batch.epoch, first, last)
         if self.order.gives_batches:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from detaug.pipeline.plan import num_batches_of
 from detaug.pipeline.sources.argument_hints import length_of
 from detaug.pipeline.sources.base import (
     DEFAULT_NUM_STREAMS,
@@ -135,9 +136,7 @@ class TorchIterable(IterableSource):
         self.restarts = batch_size is not None
         num_samples = self.length_hint
         if batch_size is not None and num_samples is not None:
-            self.length_hint = num_samples // batch_size
-            if not drop_last:
-                self.length_hint = -(-num_samples // batch_size)
+            self.length_hint = num_batches_of(num_samples, batch_size, drop_last)
         #: (stream, number of streams, seed), as `worker_info` has them.
         self._worker: tuple[int, int, int] | None = None
 
@@ -154,13 +153,15 @@ class TorchIterable(IterableSource):
         self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence
     ) -> None:
         super().begin(stream, num_streams, epoch, epoch_child)
+        # A single stream of a data set that gives batches: no worker divides them.
         if self.batch_size is None and num_streams == 1:
             return
         # A child of the epoch's by the stream: each worker of a DataLoader has a seed of its own.
         spawn_key = (*epoch_child.spawn_key, stream)
         child = np.random.SeedSequence(epoch_child.entropy, spawn_key=spawn_key)
+        (word,) = child.generate_state(1, np.uint64)
         # 63 bits: torch's seeds are signed.
-        seed = int(child.generate_state(1, np.uint64)[0] >> np.uint64(1))
+        seed = int(word) >> 1
         self._worker = (stream, num_streams, seed)
         if self.worker_init_fn is not None:
             with worker_info(*self._worker, self.loader):

@@ -223,6 +223,8 @@ class Sampled(Order):
         return unpickler.load()
 
     def _draw(self, child: np.random.SeedSequence, epoch: int) -> list[Any]:
+        # A replay draws it in the user's process. And it is the epoch's, no single batch's:
+        # `detaug.current()` is not known here.
         with preserved_global_rngs(), making(None):
             reseed_global_rngs(of_part(child, b"sampler"))
             sampler = self.sampler(child)
