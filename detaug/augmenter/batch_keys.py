@@ -332,6 +332,7 @@ class MapView(DatasetView):
 
     def __getitem__(self, index: Any) -> Any:
         """Return a sample, or a batch for a key of a loader without batch size."""
+        # Without a batch size libraries fetch items one by one, each of which is a batch.
         if isinstance(index, SampleKey) and self._stream.has_single_items:
             return self.__getitems__([index])
         return self._dataset[index]

@@ -303,6 +303,7 @@ class Settings:
     ) -> DeterministicAugmenter:
         """Return the augmenter of one rank, with its pipeline settled."""
         executor = self.executor
+        # Without workers there is nothing that these two arguments say.
         if executor is None and self.num_workers:
             executor = LocalProcesses(
                 start_method=_start_method(self.multiprocessing_context),

@@ -60,6 +60,7 @@ class RankSeeds:
         if self._looks_left <= 0 or os.getpid() != self._owner_pid:
             return
         self._looks_left -= 1
+        # Not `get`, which waits for the key.
         if not self._store.check([self._key]):
             return
         seed_of_rank_0 = self._store.get(self._key).decode()

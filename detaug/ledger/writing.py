@@ -238,6 +238,7 @@ class LedgerWriter:
                 self._digest = RunningDigest(header)
                 return self._file, self._digest
         elif self._digest.last is None or key > self._digest.last:
+            # The usual case: nothing of the file is read.
             return self._file, self._digest
         # Cut off the lines from this batch on, and a line that was being written when a process was
         # killed.

@@ -274,6 +274,7 @@ def _argument_names(constructor: types.FunctionType) -> tuple[str, ...]:
 
 
 def _is_hugging_face_table(value: Any) -> bool:
+    # By name, so that the library is not imported for it.
     names = [(kind.__module__, kind.__name__) for kind in type(value).__mro__]
     return ("datasets.arrow_dataset", "Dataset") in names
 
@@ -339,7 +340,12 @@ def _flat_text(value: Any) -> str | None:
 
 def _text(value: Any) -> str | None:
     """Return the text of a value without parts; None for any other value."""
-    for text_of in (_text_of_scalar, _text_of_library_value, _text_of_callable):
+    for text_of in (
+        _text_of_scalar,
+        _text_of_standard_value,
+        _text_of_array_value,
+        _text_of_callable,
+    ):
         text = text_of(value)
         if text is not None:
             return text
@@ -386,14 +392,6 @@ def _text_of_numpy_scalar(value: np.generic) -> str | None:
     if value.dtype.hasobject:
         return None
     return f"{value.dtype} {value!s}"
-
-
-def _text_of_library_value(value: Any) -> str | None:
-    for text_of in (_text_of_standard_value, _text_of_array_value):
-        text = text_of(value)
-        if text is not None:
-            return text
-    return None
 
 
 def _text_of_standard_value(value: Any) -> str | None:

@@ -147,6 +147,7 @@ def _parts_of_table(table: Any) -> list[Any]:
         for index in range(table.shape[1]):
             columns.append(_values_of_column(table.iloc[:, index]))
         return [table.columns, table.index, columns]
+    # An Index has no other index, and may have several levels with a name each.
     if hasattr(type(table), "index"):
         return [table.name, table.index, _values_of_column(table)]
     return [list(table.names), _values_of_column(table)]

@@ -257,5 +257,6 @@ def _has_only_a_name(value: Any) -> bool:
 
 
 def _is_generator(value: Any) -> bool:
+    # Of these modules alone: a transform of MONAI's is seeded as well, and holds values.
     kind = type(value)
     return reseeder_of(kind) is not None and kind.__module__.startswith(_GENERATORS)

@@ -242,6 +242,7 @@ def items_of(container: Any) -> list[tuple[Any, Any]]:
         return list(dict.items(container))
     if isinstance(container, (list, tuple, deque)):
         return list(enumerate(container))
+    # Their items lie in this attribute: one of the built-in classes.
     if isinstance(container, (UserDict, UserList)):
         return [("data", container.data)]
     if dataclasses.is_dataclass(container) and not isinstance(container, type):

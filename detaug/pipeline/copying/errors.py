@@ -134,6 +134,7 @@ def _kind_of_handle(value: Any) -> str | None:
     """Return what an object is that forks would share, in words; None for any other object."""
     if is_standard_stream(value):
         return None
+    # By name, so that no library is imported for it.
     class_names = {home_of(base) for base in type(value).__mro__}
     for kind, names in _HANDLES.items():
         if class_names.intersection(names):

@@ -76,30 +76,12 @@ def resolve_source(
     return source
 
 
-def source_of_samples(
-    dataset: Any, batch_size: int | None, shuffle: bool | None, options: Mapping[str, Any]
-) -> Source:
-    """Return the source for a data set, map-style or iterable, whose samples are collated.
-
-    Arguments and errors are those of `DatasetSource`.
-
-    Raises:
-        TypeError: an argument says the order of an IterableDataset.
-    """
-    if not isinstance(dataset, IterableDataset):
-        return DatasetSource(dataset, batch_size, shuffle, **options)
-    orders = {name: options[name] for name in ("sampler", "batch_sampler")}
-    refuse_orders({"shuffle": shuffle, **orders}, iterable=True)
-    rest = {name: value for name, value in options.items() if name not in orders}
-    return TorchIterable(dataset, None, batch_size_of(batch_size), **rest)
-
-
 @dataclass(frozen=True)
 class SampleBatches:
-    """A data set whose samples are collated, with the arguments for that.
+    """A data set, map-style or iterable, whose samples are collated, with the arguments for that.
 
     Attributes:
-        options: further arguments of `source_of_samples`.
+        options: further arguments of `DatasetSource`.
     """
 
     dataset: Any
@@ -108,8 +90,18 @@ class SampleBatches:
     options: Mapping[str, Any]
 
     def source(self) -> Source:
-        """Return the source for the data set as it is now."""
-        return source_of_samples(self.dataset, self.batch_size, self.shuffle, self.options)
+        """Return the source for the data set as it is now.
+
+        Raises:
+            TypeError: an argument says the order of an IterableDataset, or is refused by
+                `DatasetSource`.
+        """
+        options = dict(self.options)
+        if not isinstance(self.dataset, IterableDataset):
+            return DatasetSource(self.dataset, self.batch_size, self.shuffle, **options)
+        orders = {name: options.pop(name) for name in ("sampler", "batch_sampler")}
+        refuse_orders({"shuffle": self.shuffle, **orders}, iterable=True)
+        return TorchIterable(self.dataset, None, batch_size_of(self.batch_size), **options)
 
 
 def _source_of(loader: Any, stateless: bool | None) -> Source:
