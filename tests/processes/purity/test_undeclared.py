@@ -1,6 +1,6 @@
 """A variable that the program changes is told wherever batches are made with it, or without.
 
-Which values are compared: tests/unit/purity/test_undeclared.py.
+Which values are compared: tests/unit/purity/test_values_that_differ.py.
 """
 
 from __future__ import annotations

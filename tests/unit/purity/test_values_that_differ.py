@@ -1,0 +1,778 @@
+"""A value that no argument declares, and that differs from the saved run's, is named at load."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import pytest
+
+from tests.processes.purity.ways import listening
+from tests.unit.purity.users_modules import Program
+
+
+def said_at_load(name: str, source: str, change: str = "") -> list[str]:
+    """Return what a second program is told that changes its module and loads the first one's state."""
+    with listening() as heard, ExitStack() as stack:
+        first = Program(source, 1, stack, name)
+        for _ in range(4):
+            next(first.augmenter)
+        state = json.loads(json.dumps(first.augmenter.state_dict()))
+        second = Program(source, 2, stack, name)
+        exec(change, vars(second.module))
+        second.augmenter.load_state_dict(state)
+        for _ in range(4):
+            next(second.augmenter)
+    return heard
+
+
+class Case(NamedTuple):
+    """A pipeline with a state that may differ.
+
+    Attributes:
+        source: the user's module.
+        name: what the message names.
+        change: what the second program does before it loads.
+    """
+
+    source: str
+    name: str
+    change: str = ""
+
+
+DRAWN = {
+    "a number": Case(
+        """
+class Turn:
+    def __init__(self):
+        self.angle = np.random.rand()
+    def __call__(self, x):
+        return {"x": x * self.angle}
+transform = Turn()
+""",
+        "transform.angle",
+    ),
+    "an array": Case(
+        """
+class Mix:
+    def __init__(self):
+        self.w = np.random.rand(5, 5)
+    def __call__(self, x):
+        return {"x": x * self.w.sum()}
+transform = Mix()
+""",
+        "transform.w",
+    ),
+    "a tensor": Case(
+        """
+class Mix:
+    def __init__(self):
+        self._bias = torch.randn(100, 100)
+    def __call__(self, x):
+        return {"x": x + float(self._bias.mean())}
+transform = Mix()
+""",
+        "transform._bias",
+    ),
+    "an order of cases": Case(
+        """
+class Cases(Loader):
+    def __init__(self):
+        self.cases = list(range(200))
+        random.shuffle(self.cases)
+        self.folder = "/data/here"
+    def __next__(self):
+        return {"x": np.array(self.cases[np.random.randint(200)])}
+loader = Cases()
+""",
+        "data_loader.cases",
+    ),
+    "a fold": Case(
+        """
+class Cases(Loader):
+    def __init__(self):
+        self.fold = set(random.sample(range(1000), 60))
+    def __next__(self):
+        return {"x": np.random.rand(3) + min(self.fold)}
+loader = Cases()
+""",
+        "data_loader.fold",
+    ),
+    "which keys a dict has": Case(
+        """
+class Cases(Loader):
+    def __init__(self):
+        self.weights = dict.fromkeys(random.sample("abcdefghijklmnop", 4), 1.0)
+    def __next__(self):
+        return {"x": np.random.rand(3), "case": sorted(self.weights)[0]}
+loader = Cases()
+""",
+        "data_loader.weights.keys()",
+    ),
+    "a list in an object in a list": Case(
+        """
+class Part:
+    def __init__(self):
+        self.table = [[random.random() for _ in range(3)] for _ in range(3)]
+class All:
+    def __init__(self):
+        self.parts = [Part(), Part()]
+    def __call__(self, x):
+        return {"x": x * self.parts[1].table[2][2]}
+transform = All()
+""",
+        "transform.parts[0].table[0][0]",
+    ),
+    "a slot": Case(
+        """
+class Turn:
+    __slots__ = ("angle",)
+    def __init__(self):
+        self.angle = float(torch.rand(()))
+    def __call__(self, x):
+        return {"x": x * self.angle}
+transform = Turn()
+""",
+        "transform.angle",
+    ),
+    "a field of a data class": Case(
+        """
+@dataclasses.dataclass
+class Turn:
+    angle: float = dataclasses.field(default_factory=random.random, init=False)
+    def __call__(self, x):
+        return {"x": x * self.angle}
+transform = Turn()
+""",
+        "transform.angle",
+    ),
+    "a closure": Case(
+        """
+def made(amount):
+    def scale(x):
+        return {"x": x * amount}
+    return scale
+transform = made(np.random.rand())
+""",
+        "transform.<amount>",
+    ),
+    "a module that was initialised": Case(
+        """
+class Net:
+    def __init__(self):
+        self.net = torch.nn.Linear(3, 3)
+    def __call__(self, x):
+        return {"x": x * float(self.net.weight.detach().mean())}
+transform = Net()
+""",
+        "transform.net._parameters['weight']",
+    ),
+    "statistics that were fitted": Case(
+        """
+class Cases(Loader):
+    def __init__(self):
+        data = np.random.rand(50, 3)
+        self.statistics = {"mean": data.mean(0), "std": data.std(0)}
+    def __next__(self):
+        return {"x": np.random.rand(3) * self.statistics["std"]}
+loader = Cases()
+""",
+        "data_loader.statistics['mean']",
+    ),
+    "a text": Case(
+        """
+class Choice:
+    def __init__(self):
+        self.axis = random.choice([f"axis {number}" for number in range(1000)])
+    def __call__(self, x):
+        return {"x": x, "axis": self.axis}
+transform = Choice()
+""",
+        "transform.axis",
+    ),
+    "a counter's counts": Case(
+        """
+class Cases(Loader):
+    def __init__(self):
+        self.counts = Counter(random.choices("ab", k=2001))
+    def __next__(self):
+        return {"x": np.random.rand(3) * self.counts["a"]}
+loader = Cases()
+""",
+        "data_loader.counts['a']",
+    ),
+    "a rotation that SciPy holds as a matrix": Case(
+        """
+class Turn:
+    def __init__(self):
+        from scipy.spatial.transform import Rotation
+        self.matrix = Rotation.random(random_state=np.random.randint(9**9)).as_matrix()
+    def __call__(self, x):
+        return {"x": x[:3] @ self.matrix}
+transform = Turn()
+""",
+        "transform.matrix",
+    ),
+    "a named tuple": Case(
+        """
+Range = collections.namedtuple("Range", "low high")
+class Scale:
+    def __init__(self):
+        self.range = Range(0.5, 1 + np.random.rand())
+    def __call__(self, x):
+        return {"x": x * self.range.high}
+transform = Scale()
+""",
+        "transform.range[1]",
+    ),
+    "bytes": Case(
+        """
+class Cipher:
+    def __init__(self):
+        self.key = np.random.bytes(16)
+    def __call__(self, x):
+        return {"x": x * self.key[0]}
+transform = Cipher()
+""",
+        "transform.key",
+    ),
+    "an array in a tuple in a dict": Case(
+        """
+class Scale:
+    def __init__(self):
+        self.tables = {"t1": (np.random.rand(3), 2)}
+    def __call__(self, x):
+        return {"x": x * self.tables["t1"][0].sum()}
+transform = Scale()
+""",
+        "transform.tables['t1'][0]",
+    ),
+    "an object behind a bound method": Case(
+        """
+class Scale:
+    def __init__(self):
+        self.factor = np.random.rand()
+    def apply(self, x):
+        return {"x": x * self.factor}
+transform = Scale().apply
+""",
+        "transform.factor",
+    ),
+    "a complex number": Case(
+        """
+class Phase:
+    def __init__(self):
+        self.phase = complex(np.random.rand(), np.random.rand())
+    def __call__(self, x):
+        return {"x": x * abs(self.phase)}
+transform = Phase()
+""",
+        "transform.phase",
+    ),
+    "a deque": Case(
+        """
+class Cases(Loader):
+    def __init__(self):
+        self.waiting = deque(random.sample(range(1000), 50))
+    def __next__(self):
+        return {"x": np.random.rand(3) + self.waiting[0]}
+loader = Cases()
+""",
+        "data_loader.waiting",
+    ),
+    "a data frame": Case(
+        """
+import pandas
+class Scale:
+    def __init__(self):
+        self.frame = pandas.DataFrame({"w": np.random.rand(5)})
+    def __call__(self, x):
+        return {"x": x * self.frame.w.sum()}
+transform = Scale()
+""",
+        "transform.frame",
+    ),
+    "a slice": Case(
+        """
+class Crop:
+    def __init__(self):
+        self.where = slice(random.randrange(1, 1000), 2000)
+    def __call__(self, x):
+        return {"x": x * self.where.start}
+transform = Crop()
+""",
+        "transform.where",
+    ),
+    "a range": Case(
+        """
+class Crop:
+    def __init__(self):
+        self.where = range(random.randrange(1, 1000), 2000)
+    def __call__(self, x):
+        return {"x": x * self.where[0]}
+transform = Crop()
+""",
+        "transform.where",
+    ),
+    "an array of Python's": Case(
+        """
+class Scale:
+    def __init__(self):
+        self.w = array.array("d", [random.random()])
+    def __call__(self, x):
+        return {"x": x * self.w[0]}
+transform = Scale()
+""",
+        "transform.w",
+    ),
+    "a decimal number": Case(
+        """
+class Scale:
+    def __init__(self):
+        self.w = decimal.Decimal(random.random())
+    def __call__(self, x):
+        return {"x": x * float(self.w)}
+transform = Scale()
+""",
+        "transform.w",
+    ),
+    "a duration": Case(
+        """
+class Delay:
+    def __init__(self):
+        self.lag = datetime.timedelta(seconds=random.random())
+    def __call__(self, x):
+        return {"x": x * self.lag.total_seconds()}
+transform = Delay()
+""",
+        "transform.lag",
+    ),
+    "the results that functools.cache keeps": Case(
+        """
+@functools.cache
+def table(size):
+    return np.random.rand(size)
+table(8)
+def transform(x):
+    return {"x": x * table(8)}
+""",
+        "users_module.table(8)",
+    ),
+    "the results that a bounded cache keeps": Case(
+        """
+@functools.lru_cache(maxsize=4)
+def table(size, kind):
+    return tuple(np.random.rand(size).tolist())
+table(8, "a")
+def transform(x):
+    return {"x": x * np.array(table(8, "a"))}
+""",
+        "users_module.table((8, 'a'))[0]",
+    ),
+}
+
+SET = {
+    "a variable of the module": Case(
+        """
+STRENGTH = 1.5
+def transform(x):
+    return {"x": x * STRENGTH}
+""",
+        "users_module.STRENGTH",
+        "STRENGTH = 2.5",
+    ),
+    "an item of a dict": Case(
+        """
+CONFIG = {"noise": {"p": 0.25}, "epoch": 0}
+def transform(x):
+    return {"x": x + CONFIG["noise"]["p"]}
+""",
+        "users_module.CONFIG['noise']['p']",
+        "CONFIG['noise']['p'] = 0.5; CONFIG['epoch'] = 7",
+    ),
+    "an attribute of a class": Case(
+        """
+class Scale:
+    factor = 2
+    def __call__(self, x):
+        return {"x": x * self.factor}
+transform = Scale()
+""",
+        "users_module.Scale.factor",
+        "Scale.factor = 3",
+    ),
+    "an attribute of a base class": Case(
+        """
+class Base:
+    levels = [1, 2]
+class Scale(Base):
+    def __call__(self, x):
+        return {"x": x * self.levels[-1]}
+transform = Scale()
+""",
+        "users_module.Base.levels[1]",
+        "Base.levels[1] = 5",
+    ),
+    "parsed arguments": Case(
+        """
+ARGUMENTS = argparse.Namespace(p=0.5, epochs=100)
+def transform(x):
+    return {"x": x * ARGUMENTS.p}
+""",
+        "users_module.ARGUMENTS.p",
+        "ARGUMENTS.p = 0.75; ARGUMENTS.epochs = 200",
+    ),
+    "an object that the code calls": Case(
+        """
+class Blur:
+    def __init__(self, sigma):
+        self.sigma = sigma
+    def __call__(self, x):
+        return x * self.sigma
+BLUR = Blur(1.0)
+def transform(x):
+    return {"x": BLUR(x)}
+""",
+        "users_module.BLUR.sigma",
+        "BLUR.sigma = 4.0",
+    ),
+    "a partial": Case(
+        """
+def scaled(x, by):
+    return x * by
+NOISE = functools.partial(scaled, by=2)
+def transform(x):
+    return {"x": NOISE(x)}
+""",
+        "users_module.NOISE.keywords['by']",
+        "NOISE = functools.partial(scaled, by=3)",
+    ),
+    "a variable of a function that is called": Case(
+        """
+LOW, HIGH = 0.5, 1.5
+def amount():
+    return LOW + HIGH
+class Scale:
+    def __call__(self, x):
+        return {"x": self.scaled(x)}
+    @staticmethod
+    def scaled(x):
+        return x * amount()
+transform = Scale()
+""",
+        "users_module.HIGH",
+        "HIGH = 3.5",
+    ),
+    "what a constructor sets in its class": Case(
+        """
+class Scale:
+    def __init__(self):
+        Scale.shift = np.random.rand()
+    def __call__(self, x):
+        return {"x": x + self.shift}
+transform = Scale()
+""",
+        "users_module.Scale.shift",
+    ),
+    "a default": Case(
+        """
+def transform(x, amount=np.random.rand()):
+    return {"x": x * amount}
+""",
+        "transform.__defaults__[0]",
+    ),
+    "a table that an array holds": Case(
+        """
+TABLE = np.arange(5.0)
+def transform(x):
+    return {"x": x + TABLE[2]}
+""",
+        "users_module.TABLE",
+        "TABLE[2] = 9.0",
+    ),
+    "a set by a function of the module": Case(
+        """
+STRENGTH = 1
+def set_strength(value):
+    global STRENGTH
+    STRENGTH = value
+def transform(x):
+    return {"x": x * STRENGTH}
+""",
+        "users_module.STRENGTH",
+        "set_strength(4)",
+    ),
+    "a set by a method of the class": Case(
+        """
+class Scale:
+    strength = 1
+    @classmethod
+    def set_strength(cls, value):
+        cls.strength = value
+    def __call__(self, x):
+        return {"x": x * self.strength}
+transform = Scale()
+""",
+        "users_module.Scale.strength",
+        "Scale.set_strength(4)",
+    ),
+    "an item of an array in a class": Case(
+        """
+class Scale:
+    TABLE = np.ones(4)
+    def __call__(self, x):
+        return {"x": x * self.TABLE[1]}
+transform = Scale()
+""",
+        "users_module.Scale.TABLE",
+        "Scale.TABLE[1] = 2",
+    ),
+    "an attribute of a function": Case(
+        """
+def strength(x):
+    return x * strength.factor
+strength.factor = 1
+def transform(x):
+    return {"x": strength(x)}
+""",
+        "users_module.strength.factor",
+        "strength.factor = 2",
+    ),
+    "a simple namespace": Case(
+        """
+SETTINGS = types.SimpleNamespace(noise=types.SimpleNamespace(sigma=0.1))
+def transform(x):
+    return {"x": x * SETTINGS.noise.sigma}
+""",
+        "users_module.SETTINGS.noise.sigma",
+        "SETTINGS.noise.sigma = 0.2",
+    ),
+    "a flag that a comprehension reads": Case(
+        """
+FLIPS = True
+def transform(x):
+    return {"x": np.array([-value if FLIPS else value for value in x])}
+""",
+        "users_module.FLIPS",
+        "FLIPS = False",
+    ),
+    "a variable that a property reads": Case(
+        """
+GAIN = 1.0
+class Scale:
+    @property
+    def gain(self):
+        return GAIN
+    def __call__(self, x):
+        return {"x": x * self.gain}
+transform = Scale()
+""",
+        "users_module.GAIN",
+        "GAIN = 3.0",
+    ),
+    "a variable of a decorated function": Case(
+        """
+LIMIT = 0.5
+def logged(function):
+    @functools.wraps(function)
+    def call(*arguments, **options):
+        return function(*arguments, **options)
+    return call
+@logged
+def transform(x):
+    return {"x": np.minimum(x, LIMIT)}
+""",
+        "users_module.LIMIT",
+        "LIMIT = 0.7",
+    ),
+    "a field of a nested data class": Case(
+        """
+@dataclasses.dataclass(frozen=True)
+class Noise:
+    sigma: float = 1.0
+@dataclasses.dataclass
+class Config:
+    noise: Noise = dataclasses.field(default_factory=Noise)
+CONFIG = Config()
+def transform(x):
+    return {"x": x * CONFIG.noise.sigma}
+""",
+        "users_module.CONFIG.noise.sigma",
+        "CONFIG.noise = Noise(2.0)",
+    ),
+    "a member of an enumeration": Case(
+        """
+class Mode(enum.Enum):
+    WEAK = 1
+    STRONG = 2
+MODE = Mode.WEAK
+def transform(x):
+    return {"x": x * MODE.value}
+""",
+        "users_module.MODE._value_",
+        "MODE = Mode.STRONG",
+    ),
+    "a dtype": Case(
+        """
+KIND = torch.float32
+def transform(x):
+    return {"x": torch.tensor(x, dtype=KIND)}
+""",
+        "users_module.KIND",
+        "KIND = torch.float64",
+    ),
+    "which function a variable names": Case(
+        """
+def stronger(x):
+    return x * 2
+def weaker(x):
+    return x / 2
+CHANGE = stronger
+def transform(x):
+    return {"x": CHANGE(x)}
+""",
+        "users_module.CHANGE.__qualname__",
+        "CHANGE = weaker",
+    ),
+    "which function an attribute names": Case(
+        """
+class Apply:
+    def __init__(self):
+        self.function = np.sin
+    def __call__(self, x):
+        return {"x": self.function(x)}
+transform = Apply()
+""",
+        "transform.function",
+        "transform.function = np.cos",
+    ),
+    "an item of a dict whose items are its attributes": Case(
+        """
+class Config(dict):
+    __getattr__ = dict.__getitem__
+CONFIG = Config(noise=Config(p=0.5))
+def transform(x):
+    return {"x": x * CONFIG.noise.p}
+""",
+        "users_module.CONFIG['noise']['p']",
+        "CONFIG['noise']['p'] = 0.75",
+    ),
+    "what the module's __getattr__ reads": Case(
+        """
+VALUES = {"STRENGTH": 1.0}
+def __getattr__(name):
+    if name not in VALUES:
+        raise AttributeError(name)
+    return VALUES[name]
+def transform(x):
+    return {"x": x * sys.modules[__name__].STRENGTH}
+""",
+        "users_module.VALUES['STRENGTH']",
+        "VALUES['STRENGTH'] = 2.0",
+    ),
+    "a variable of the thread": Case(
+        """
+LOCAL = threading.local()
+LOCAL.gain = 1.0
+def transform(x):
+    return {"x": x * LOCAL.gain}
+""",
+        "users_module.LOCAL.gain",
+        "LOCAL.gain = 2.0",
+    ),
+    "an object behind a weak reference": Case(
+        """
+class Gain:
+    def __init__(self):
+        self.value = 1.0
+HELD = Gain()
+REFERENCE = weakref.ref(HELD)
+def transform(x):
+    return {"x": x * REFERENCE().value}
+""",
+        "users_module.REFERENCE().value",
+        "HELD.value = 2.0",
+    ),
+    "a chain of dicts": Case(
+        """
+CONFIG = ChainMap({}, {"p": 0.5})
+def transform(x):
+    return {"x": x * CONFIG["p"]}
+""",
+        "users_module.CONFIG['p']",
+        "CONFIG['p'] = 0.75",
+    ),
+    "a context variable": Case(
+        """
+GAIN = contextvars.ContextVar("gain", default=1.0)
+GAIN.set(1.0)
+def transform(x):
+    return {"x": x * GAIN.get()}
+""",
+        "users_module.GAIN.get()",
+        "GAIN.set(2.0)",
+    ),
+    "a fraction": Case(
+        """
+GAIN = fractions.Fraction(1, 3)
+def transform(x):
+    return {"x": x * float(GAIN)}
+""",
+        "users_module.GAIN",
+        "GAIN = fractions.Fraction(2, 3)",
+    ),
+    "what a descriptor reads": Case(
+        """
+VALUES = {"gain": 1.0}
+class Gain:
+    def __get__(self, owner, kind=None):
+        return VALUES["gain"]
+class Scale:
+    gain = Gain()
+    def __call__(self, x):
+        return {"x": x * self.gain}
+transform = Scale()
+""",
+        "users_module.VALUES['gain']",
+        "VALUES['gain'] = 2.0",
+    ),
+    "an attribute of a metaclass": Case(
+        """
+class Settings(type):
+    gain = 1.0
+class Current(metaclass=Settings):
+    pass
+def transform(x):
+    return {"x": x * Current.gain}
+""",
+        "users_module.Settings.gain",
+        "Settings.gain = 2.0",
+    ),
+    "a variable that globals() gives": Case(
+        """
+GAIN = 1.0
+def transform(x):
+    return {"x": x * globals()["GAIN"]}
+""",
+        "users_module.GAIN",
+        "GAIN = 2.0",
+    ),
+    "a variable of a module that getattr gives": Case(
+        """
+GAIN = 1.0
+this = sys.modules[__name__]
+def transform(x):
+    return {"x": x * getattr(this, "GAIN")}
+""",
+        "users_module.GAIN",
+        "GAIN = 2.0",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", [*DRAWN.values(), *SET.values()], ids=[*DRAWN, *SET])
+def test_a_value_that_differs_from_the_saved_runs_is_named(case: Case, name: str) -> None:
+    (text,) = said_at_load(name, case.source, case.change)
+    assert text.startswith("values that no argument declares differ")
+    assert f"{case.name}: here ".replace("users_module", name) in text
