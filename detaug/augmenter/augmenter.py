@@ -18,6 +18,7 @@ from typing_extensions import TypeVar
 
 from detaug.augmenter.loader import AugmenterLoader
 from detaug.augmenter.misplaced import refuse_to_be_a_loader
+from detaug.augmenter.resuming import RestOfEpoch
 from detaug.augmenter.seed_checks import RankSeeds, RunningAugmenter, log_shared_seed
 from detaug.augmenter.state_dict import State
 from detaug.augmenter.warm_up import warm_up
@@ -225,10 +226,7 @@ class DeterministicAugmenter(Generic[Batch]):
         self._name = arguments.text("name", name)
         self._set_seeds(seeds)
         self._run_stats = RunStats()
-        #: The epoch of a state that has just been loaded.
-        self._loaded_epoch: int | None = None
-        #: The loop has named the loaded epoch: its next pass is the rest of that epoch.
-        self._is_resuming_epoch = False
+        self._rest_of_epoch = RestOfEpoch()
         self._finalizer: Any = None
 
         self._data_loader = data_loader
@@ -580,7 +578,7 @@ class DeterministicAugmenter(Generic[Batch]):
         # Only an epoch that has begun can be finished. To find that out may take a batch.
         position = self._schedule.position
         has_begun = position.num_taken + position.num_before_resize > 0
-        if has_begun and not self._is_resuming_epoch and not self._is_closed:
+        if has_begun and not self._rest_of_epoch.is_next and not self._is_closed:
             self._inspect_changes()
             self._skip_finished_epoch()
         return self
@@ -606,9 +604,7 @@ class DeterministicAugmenter(Generic[Batch]):
                 it again, until `set_epoch`, `load_state_dict` or `restart`.
             ValueError: `torch.distributed` is initialised, and another rank has another seed.
         """
-        # The loop has begun: from now on `set_epoch` with the loaded epoch starts that epoch again.
-        self._loaded_epoch = None
-        self._is_resuming_epoch = False
+        self._rest_of_epoch.forget()
         self._start()
         # Another thread may close the augmenter while this one waits.
         engine = self._engine
@@ -844,10 +840,7 @@ class DeterministicAugmenter(Generic[Batch]):
         change: ``for e in range(aug.epoch, E): aug.set_epoch(e)`` resumes within the epoch.
         """
         epoch = arguments.epoch(epoch)
-        # Once: the loop's next call of the same epoch means its start.
-        self._is_resuming_epoch = self._loaded_epoch == epoch
-        self._loaded_epoch = None
-        if not self._is_resuming_epoch:
+        if not self._rest_of_epoch.is_named_by(epoch):
             self._move(self._schedule.start_of(epoch))
 
     def state_dict(self) -> dict[str, int | str | list[int] | None]:
@@ -893,8 +886,7 @@ class DeterministicAugmenter(Generic[Batch]):
         else:
             self._loaded_state = loaded
         self._move(position)
-        self._loaded_epoch = position.epoch
-        self._is_resuming_epoch = False
+        self._rest_of_epoch.load(position.epoch)
 
     def _close_ledger(self) -> None:
         """Close the ledger; its header names an earlier seed or pipeline.
@@ -945,7 +937,7 @@ class DeterministicAugmenter(Generic[Batch]):
 
     def start_epoch(self, epoch: int) -> None:
         """Go to an epoch's first batch, even directly after `load_state_dict`."""
-        self._loaded_epoch = None
+        self._rest_of_epoch.forget()
         self.set_epoch(epoch)
 
     def seek(self, epoch: int, step: int) -> bool:
