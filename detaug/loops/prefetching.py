@@ -8,7 +8,7 @@ loop   ← batch n, once the loop's CUDA stream waits for that batch's event
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -25,6 +25,20 @@ def prefetch_to(loader: Iterable[Any], device: torch.device | str) -> Prefetched
             their batch is requested.
     """
     return Prefetched(loader, torch.device(device))
+
+
+class _Copy(NamedTuple):
+    """A batch whose copy to the device has been started.
+
+    Attributes:
+        batch: the batch, with tensors of the device.
+        event: recorded after the copy, in its CUDA stream.
+        state: the loader's state after the batch; None: it has none.
+    """
+
+    batch: Any
+    event: torch.cuda.Event
+    state: Any
 
 
 class Prefetched:
@@ -59,22 +73,24 @@ class Prefetched:
     def _copied_ahead(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield each batch after the copy of the next one was started."""
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        pending: tuple[Any, torch.cuda.Event, Any] | None = None
+        pending: _Copy | None = None
         has_state = hasattr(self.loader, "state_dict")
         # One ahead: a second would take GPU memory that the step may need.
         for batch in batches:
             # Now: the loader will be one batch further when the loop gets this one.
-            state = self.loader.state_dict() if has_state else None
+            state = None
+            if has_state:
+                state = self.loader.state_dict()
             with torch.cuda.stream(stream):
                 # torch keeps the pinned memory until the copy has finished.
                 copied = tree_map_only(torch.Tensor, self._start_copy, batch)
                 event = torch.cuda.Event()  # type: ignore[no-untyped-call]
                 event.record(stream)
             if pending is not None:
-                yield self._await_copy(*pending)
-            pending = copied, event, state
+                yield self._await_copy(pending)
+            pending = _Copy(copied, event, state)
         if pending is not None:
-            yield self._await_copy(*pending)
+            yield self._await_copy(pending)
         self._state = None
 
     def _start_copy(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -84,17 +100,17 @@ class Prefetched:
             tensor = tensor.pin_memory()
         return tensor.to(self.device, non_blocking=True)
 
-    def _await_copy(self, batch: Any, event: torch.cuda.Event, state: Any) -> Any:
+    def _await_copy(self, copy: _Copy) -> Any:
         """Return a batch, after telling the loop's stream to wait for its copy."""
         loop_stream = torch.cuda.current_stream(self.device)
-        loop_stream.wait_event(event)
-        self._state = state
-        for leaf in tree_leaves(batch):
+        loop_stream.wait_event(copy.event)
+        self._state = copy.state
+        for leaf in tree_leaves(copy.batch):
             if isinstance(leaf, torch.Tensor):
                 # Otherwise the copies' stream would reuse the memory as soon as the loop drops the
                 # tensor, although the loop's kernels may still read it.
                 leaf.record_stream(loop_stream)
-        return batch
+        return copy.batch
 
     def state_dict(self) -> Any:
         """Return the loader's state after the last batch that the loop got."""

@@ -117,7 +117,9 @@ def differences(current: list[str], saved: list[str]) -> str:
         current: the description of the pipeline here.
         saved: the one in a state dict.
     """
-    changes = list(differences_of(values_by_name(current), values_by_name(saved)))
+    current_values = values_by_name(current)
+    saved_values = values_by_name(saved)
+    changes = list(differences_of(current_values, saved_values))
     if not changes and current != saved:
         return "the same parameters in another order, such as the keys of a dict"
     lines = []
@@ -197,13 +199,15 @@ class _Walk:
         yield from self._lines_of(parts, path, above)
 
     def _pairs(self, mapping: Any, above: _Above) -> Iterator[Edge]:
-        for number, (key, item) in _spaced(list(enumerate(mapping.items()))):
+        numbered = list(enumerate(mapping.items()))
+        for number, (key, item) in _spaced(numbered):
             yield self._key(key, number, above), item
 
     def _key(self, key: Any, number: int, above: _Above) -> str:
         """Return a key's text; for one without a text its class and position."""
         if isinstance(key, (tuple, frozenset)):
-            return " ".join(self.lines(key, "", above)).removeprefix(" = ")
+            lines = self.lines(key, "", above)
+            return " ".join(lines).removeprefix(" = ")
         text = _text(key)
         if text is None:
             return f"{_class_name(key)} #{number}"
@@ -258,7 +262,9 @@ def _arguments_kept(value: Any) -> Iterator[Edge]:
         for name in _argument_names(constructor):
             if name in declared or name in _NOT_DECLARED:
                 continue
-            for attribute in (name, f"_{name}", f"_{owner.__name__.lstrip('_')}__{name}"):
+            # The last form is Python's for ``self.__name`` in a class.
+            mangled = f"_{owner.__name__.lstrip('_')}__{name}"
+            for attribute in (name, f"_{name}", mangled):
                 if attribute in attributes:
                     declared.add(name)
                     yield f".{name}", attributes[attribute]
@@ -285,10 +291,12 @@ def _parts_of_table(table: Any) -> Iterator[Edge]:
     Its own fingerprint may be random, and its info names paths of this machine.
     """
     yield ".num_rows", table.num_rows
-    yield ".features", {name: str(feature) for name, feature in table.features.items()}
+    features = {name: str(feature) for name, feature in table.features.items()}
+    yield ".features", features
     if table._indices is not None:
         rows = _spaced(list(range(table.num_rows)), most=1000)
-        yield ".indices", table._indices.column(0).take(rows).to_pylist()
+        indices = table._indices.column(0).take(rows)
+        yield ".indices", indices.to_pylist()
 
 
 # --- texts ---
@@ -311,8 +319,10 @@ def _full_name(code: Any) -> str:
 def _text_or_short_list(value: Any, nested: int = 1) -> str | None:
     """Return the text of a value without parts, or of a short list of such; else None."""
     text = _text(value)
-    if text is not None or type(value) not in (list, tuple) or len(value) > _LONGEST_LIST:
+    if text is not None:
         return text
+    if type(value) not in (list, tuple) or len(value) > _LONGEST_LIST:
+        return None
     texts = []
     for item in value:
         text = _text_or_short_list(item, nested - 1) if nested else _text(item)

@@ -121,7 +121,8 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
     tensor = tensor.detach()
     if tensor.is_nested:
-        return torch.cat([part.reshape(-1) for part in tensor.unbind()])
+        parts = [part.reshape(-1) for part in tensor.unbind()]
+        return torch.cat(parts)
     if tensor.is_quantized:
         tensor = tensor.dequantize()
     if tensor.layout != torch.strided:
@@ -218,13 +219,15 @@ class _Objects:
             reduced: Any = reduce(value) if reduce else value.__reduce_ex__(4)
             if isinstance(reduced, str):
                 return [reduced]
-            # The function that makes it is left out: it follows from the class.
+            # The function that makes it is left out: it follows from the class. State, items and
+            # pairs may be missing.
             arguments, state, items, pairs = (*reduced[1:5], None, None, None)[:4]
             if items:
                 items = list(items)
             if pairs:
                 pairs = dict(pairs)
-            return [part for part in (arguments, state, items, pairs) if part is not None]
+            parts = (arguments, state, items, pairs)
+            return [part for part in parts if part is not None]
         attributes = attributes_of(value)
         if attributes is None:
             raise TypeError(
@@ -338,7 +341,8 @@ class _Encoder:
 
     def _feed_bytes(self, array: np.ndarray[Any, Any], where: str) -> None:
         """Write the bytes in C order, with zeros for padding bytes and one NaN for all NaNs."""
-        flat = np.ascontiguousarray(np.asarray(array)).reshape(-1)
+        plain = np.asarray(array)
+        flat = np.ascontiguousarray(plain).reshape(-1)
         if flat.dtype.names is not None:
             if _holds_long_doubles(flat.dtype):
                 for name in flat.dtype.names:

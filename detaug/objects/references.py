@@ -116,7 +116,8 @@ def _of_code(function: types.FunctionType) -> Iterator[Edge]:
     for name in sorted(names & variables.keys()):
         for path, item in _items_named(name, names, variables, module):
             # A library's functions lead to all of it; only its variables are of interest.
-            if _is_the_users(module) or not isinstance(item, (type, types.FunctionType)):
+            is_code = isinstance(item, (type, types.FunctionType))
+            if _is_the_users(module) or not is_code:
                 yield path, item
 
 
@@ -186,7 +187,10 @@ def is_users_module(module: str) -> bool:
 @lru_cache(maxsize=4096)
 def _is_the_users(module: str) -> bool:
     """Return whether a module is the user's own code and no installed library."""
-    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None:
+        # Of a notebook, or of an interpreter that was given its code.
+        return True
     return "site-packages" not in file and "dist-packages" not in file
 
 

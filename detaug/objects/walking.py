@@ -151,7 +151,9 @@ def _parts_of_library_object(value: Any) -> Iterator[Edge]:
 
 def parts_of_function(function: types.FunctionType) -> Iterator[Edge]:
     """Yield the variables of a function's closure, its defaults and its attributes."""
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+    names = function.__code__.co_freevars
+    cells = function.__closure__ or ()
+    for name, cell in zip(names, cells, strict=True):
         # A variable of the closure may not be set yet.
         with suppress(ValueError):
             yield f".<{name}>", cell.cell_contents
@@ -246,8 +248,12 @@ def items_of(container: Any) -> list[tuple[Any, Any]]:
     if isinstance(container, (UserDict, UserList)):
         return [("data", container.data)]
     if dataclasses.is_dataclass(container) and not isinstance(container, type):
-        names = [field.name for field in dataclasses.fields(container)]
-        return [(name, getattr(container, name)) for name in names if hasattr(container, name)]
+        items = []
+        for field in dataclasses.fields(container):
+            # One with ``init=False`` may not be set.
+            if hasattr(container, field.name):
+                items.append((field.name, getattr(container, field.name)))
+        return items
     return []
 
 
