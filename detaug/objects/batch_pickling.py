@@ -1,5 +1,7 @@
 """A batch as a small pickle and separate large buffers: `pack` and `unpack`.
 
+batch → `pack` → a pickle, and large buffers → a slot, or Ray's object store → `unpack` → batch
+
 Pickle's protocol 5 hands large buffers out instead of writing them; `reduce_bulk` makes arrays and
 tensors of every class do that. So a batch may be any picklable object, NumPy arrays come back as
 such, tensors as tensors, and one object in two places of a batch is one object after `unpack`.

@@ -1,5 +1,8 @@
 """Pipelines that are sent to other interpreters: `freeze`, `Frozen.thaw`, and shared memory.
 
+pipeline → `freeze` → a pickle, and large buffers → `write_payload` → a block's descriptor
+    → in another interpreter: `read_payload` → buffers that are mapped privately → `Frozen.thaw`
+
 Objects that plain pickle refuses (lambdas, local classes) go through cloudpickle. The bytes of
 large arrays and tensors are not in the pickle, but in one block of shared memory, which all workers
 map privately: they are stored once, and what a worker writes stays with it. Copies within one

@@ -1,5 +1,8 @@
 """The parent's side of the process engine: one thread assigns tasks and takes in batches.
 
+`Schedule` → `assign_tasks` → `Worker.assign` → (worker) → `Pool.wait` → `on_result` → the batch in
+its slot → `Schedule.finish` → the user's thread
+
 The user's threads run the code of `PrefetchingEngine` only. The coordinator's thread alone uses
 workers, channels and slots. Its `Pool` starts and replaces the processes, and tells the coordinator
 what happens to their tasks.

@@ -1,5 +1,10 @@
 """Slots: reusable blocks of shared memory that each carry one batch from a worker to the parent.
 
+worker: `allocate` gives memory to the loader; `write` adds the pickle and the other buffers
+    → `SlotContents`, and the descriptor of a new slot
+parent: `open` returns arrays that view the slot → the user
+    → the last view ends → `collect_returned` → the worker's next task says that the slot is free
+
 A slot is created and filled by one worker. The parent maps it once and returns arrays that view it.
 When the last of these arrays is garbage-collected, the slot's id returns to the parent, which sends
 it to the worker with its next task.
