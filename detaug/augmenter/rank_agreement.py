@@ -49,10 +49,10 @@ def drawn_seed(name: str, rank: int, world_size: int) -> int:
     key = f"detaug/drawn/{_num_draws[name]}/{name}"
     if rank == 0:
         seed = _draw()
-        _store().set(key, str(seed))
+        group_store().set(key, str(seed))
         return seed
     try:
-        seed = int(_store().get(key))
+        seed = int(group_store().get(key))
     except RuntimeError as error:
         # A timeout: torch's DistStoreError.
         raise RankUnknown(
@@ -104,7 +104,7 @@ class FirstBatches:
         # The batch itself is the key, and the store decides who was first to write it: no rank
         # waits for another, and whichever is late finds the other's entry.
         key = f"detaug/first/{self._name}/{first}"
-        store = _store()
+        store = group_store()
         earlier_rank = int(store.compare_set(key, "", str(self._rank)))
         if earlier_rank == self._rank or store.add(f"{key}/told", 1) > 1:
             return
@@ -118,6 +118,6 @@ class FirstBatches:
         )
 
 
-def _store() -> Any:
+def group_store() -> Any:
     """Return the process group's store; torch has no public name for it."""
     return torch.distributed.distributed_c10d._get_default_store()

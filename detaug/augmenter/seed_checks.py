@@ -10,10 +10,8 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import torch.distributed
-
+from detaug.augmenter.rank_agreement import group_store
 from detaug.seeding.tree import Seed
 
 logger = logging.getLogger("detaug")
@@ -39,8 +37,7 @@ class RankSeeds:
 
     def __init__(self, rank: int, name: str, seed: Seed) -> None:
         self._owner_pid = os.getpid()
-        # Torch has no public name for it.
-        self._store: Any = torch.distributed.distributed_c10d._get_default_store()
+        self._store = group_store()
         _num_comparisons[name] += 1
         self._key = f"detaug/seed/{_num_comparisons[name]}/{name}"
         self._rank = rank
