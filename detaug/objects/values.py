@@ -22,7 +22,7 @@ import torch
 
 from detaug.objects.fingerprints import lenient_fingerprint
 from detaug.objects.walking import Edge, parts_of, walk
-from detaug.seeding.reseeders import reseeder_of
+from detaug.seeding.generators import GENERATORS
 
 #: How many objects are searched for values.
 MOST_OBJECTS = 20_000
@@ -30,8 +30,6 @@ MOST_OBJECTS = 20_000
 _LONGEST = 64
 #: Characters of a text beyond which its beginning and a digest stand for it.
 _LONGEST_TEXT = 80
-#: Where Python's, NumPy's and torch's generators are defined.
-_GENERATORS = ("random", "numpy.random", "torch")
 _PLAIN = (
     str,
     bytes,
@@ -169,7 +167,7 @@ def _parts_by_path(path: str, value: Any) -> Iterator[Edge]:
 
 def text_of(value: Any, digest: Callable[[Any], str]) -> str | None:
     """Return a short text of a value whose parts are not looked at; None if they are."""
-    if _is_generator(value):
+    if isinstance(value, GENERATORS):
         return type(value).__name__
     if isinstance(value, (np.ndarray, torch.Tensor)) or is_table(value):
         return _text_of_array(value, digest)
@@ -254,9 +252,3 @@ def _has_only_a_name(value: Any) -> bool:
     if isinstance(value, types.BuiltinFunctionType):
         return value.__self__ is None or isinstance(value.__self__, types.ModuleType)
     return isinstance(value, (type, np.ufunc))
-
-
-def _is_generator(value: Any) -> bool:
-    # Of these modules alone: a transform of MONAI's is seeded as well, and holds values.
-    kind = type(value)
-    return reseeder_of(kind) is not None and kind.__module__.startswith(_GENERATORS)
