@@ -132,10 +132,9 @@ class DeterministicAugmenter(Generic[Batch]):
         version: change it when code changes without changing class names, so that older state
             dicts are refused.
         call: how the transform is called with a batch that is a dict. "kwargs":
-            ``transform(**batch)``; "dict": ``transform(batch)``; "args":
-            ``transform(*batch.values())``, or ``transform(*batch)`` for a list or tuple. None:
-            "dict" for transforms of MONAI, torchvision and TorchIO (recognised by class), else
-            "kwargs". A batch of any other type is the only argument.
+            ``transform(**batch)``; "dict": ``transform(batch)``. None: "dict" for transforms of
+            MONAI, torchvision and TorchIO (recognised by class), else "kwargs". A batch of any
+            other type is the only argument.
         keep: names of attributes that are carried from batch to batch, although each batch starts
             with the transforms as you passed them. Use it for caches (an atlas that is read on
             first use) and for objects that cannot be copied (an open file, an inference session).

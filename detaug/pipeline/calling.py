@@ -1,11 +1,11 @@
-"""Adapters for transforms that take a batch as one dict, or as positional arguments."""
+"""An adapter for transforms that take a batch as one dict."""
 
 from __future__ import annotations
 
 from typing import Any
 
-#: ``transform(batch)``, ``transform(**batch)``, ``transform(*batch)``.
-WAYS = ("dict", "kwargs", "args")
+#: ``transform(batch)``, ``transform(**batch)``.
+WAYS = ("dict", "kwargs")
 #: Libraries whose transforms take a dict, wherever their own code is what is called.
 _OF_DICTS = ("monai", "torchvision", "torchio")
 #: The class whose subclasses take one, by contract.
@@ -26,8 +26,6 @@ def called(transform: Any, way: str | None) -> Any:
         return transform
     if way is None and not takes_a_dict(type(transform)):
         return transform
-    if way == "args":
-        return AsPositional(transform)
     return AsDict(transform)
 
 
@@ -55,18 +53,6 @@ class AsDict:
         if items:
             return self.transform(*items)
         return self.transform(batch)
-
-
-class AsPositional(AsDict):
-    """A transform of several arguments: a list's or tuple's items, or a dict's values in order."""
-
-    def __call__(self, *items: Any, **batch: Any) -> Any:
-        if batch:
-            return self.transform(*batch.values())
-        (item,) = items
-        if isinstance(item, (list, tuple)):
-            return self.transform(*item)
-        return self.transform(item)
 
 
 def transform_name(transform: Any) -> str:

@@ -538,8 +538,7 @@ def _call(transform: Any, item: Any) -> Any:
             raise TypeError(
                 f"{error}. A batch that is a dict is passed as keyword arguments, "
                 "transform(**batch), as batchgenerators does; "
-                'for a transform that takes the dict itself pass call="dict", for one of '
-                'positional arguments call="args"'
+                'for a transform that takes the dict itself pass call="dict"'
             ) from error
         raise
     if result is None and item is not None:
