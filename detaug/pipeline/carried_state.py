@@ -116,12 +116,14 @@ class CarriedState:
         self._spent_seconds += self._last_seconds
 
     def _is_affordable(self) -> bool:
+        # One batch is compared whatever it costs: most of such state shows in it.
         if self._num_batches == 0:
             return True
         allowed = max(_ALLOWANCE, _SHARE * self._work_seconds)
         return self._spent_seconds + self._last_seconds <= allowed
 
     def _compare(self, makings: _Makings) -> None:
+        # Two copies: each is changed by the batch that it makes.
         pristine = makings.pristine()
         carried = makings.left_behind()
         expected = makings.fingerprints(pristine)
@@ -265,6 +267,7 @@ class _Search:
     def deciding(self) -> list[Attribute]:
         """Return the attributes without whose change the batch would be the same."""
         changed = list(self._changed)
+        # If all of them together make the same batch, something decides that no attribute shows.
         if not changed or not self._differs(changed):
             return []
         return self._deciding_among(changed)
@@ -284,6 +287,7 @@ class _Search:
 
     def _differs(self, attributes: list[Attribute]) -> bool:
         self._room -= 1
+        # Both are used up: attributes of the one become attributes of the other.
         copy = self._makings.pristine()
         left_behind = self._makings.left_behind()
         owners = dict(walk(copy.value.items()))
