@@ -737,6 +737,7 @@ class DeterministicAugmenter(Generic[Batch]):
         end = self._source.known_steps
         if end is not None and key.step >= end:
             raise ValueError(f"there is no step {key.step}: an epoch has steps 0 ... {end - 1}")
+        # The run's workers keep the values of the start; this process has those of now.
         self._pipeline.log_remarks(self._pipeline.undeclared.on_replay(self.epoch))
         try:
             batch: Batch = self._replayer().make(key, self._loader_states.latest(key))

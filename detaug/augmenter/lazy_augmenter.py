@@ -195,6 +195,7 @@ class LazyAugmenter:
     ) -> DeterministicAugmenter:
         """Replace an augmenter whose seed was drawn by one with the seed of a state."""
         with self._lock:
+            # A source of its own: the other augmenter has taken the first one.
             source = self.settings.source()
             loaded = self.settings.augmenter(source, seed, augmenter.rank, augmenter.world_size)
             # Before the fields are set: a state that is refused changes nothing.

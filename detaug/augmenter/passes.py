@@ -346,6 +346,7 @@ class Passes:
 
     def state_dict(self, stream: BatchStream) -> dict[str, Any]:
         """Return the loop's position in this stream, after the last batch that it got."""
+        # Of the loop, not of the stream: workers, and libraries that read ahead, are further.
         epochs = self.epochs
         position = self._position
         name = self._name

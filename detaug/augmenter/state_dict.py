@@ -128,6 +128,7 @@ class State:
         Raises:
             StateMismatch: the message says what differs.
         """
+        # Versions first: they explain whatever else differs.
         labels = {"seed_scheme": "seed scheme", "numerics": "numerics version"}
         if not any_pipeline:
             labels["num_streams"] = "number of streams (num_streams)"

@@ -25,6 +25,7 @@ def warm_up(transform: Any, loader: Any) -> None:
             each sample itself. Its own ``warm_up`` is not called, as it may do something else.
     """
     roots: list[Edge] = [("transform", transform)]
+    # A data set may lie in another one, and has the transforms of its samples.
     for part in wrapped(loader):
         roots += (attributes_of(part) or {}).items()
     transforms = []

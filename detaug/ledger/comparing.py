@@ -126,6 +126,7 @@ def _relation(batches: list[_Batch]) -> tuple[str, tuple[str, ...]]:
         ((_, only_here, _),) = batches
         return only_here, ()
     (_, _, in_a), (_, _, in_b) = batches
+    # With the whole: batches of many keys have no other fingerprint.
     if in_a == in_b:
         return EQUAL, ()
     return DIFFERENT, tuple(differing_names(in_a[1], in_b[1]))

@@ -173,6 +173,7 @@ class LedgerSummary:
                 return f"comes before epoch {digest.epoch} has ended"
             digest.add(line.record)
             return ""
+        # An epoch's end is written after its last batch, and never for an epoch without batches.
         if digest.epoch != line.key.epoch:
             return "has no batches before it"
         end = digest.end_epoch()
