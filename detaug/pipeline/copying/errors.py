@@ -7,7 +7,6 @@ from typing import Any
 
 from detaug.objects.references import home_of, is_the_users_own
 from detaug.objects.walking import walk
-from detaug.pipeline.copying.reducers import LOCKS
 from detaug.pipeline.copying.snapshot import CannotCopy
 from detaug.system.processes import is_standard_stream
 
@@ -100,7 +99,7 @@ def _is_at_or_below(path: str, owner_path: str) -> bool:
 
 
 def check_carried(attributes: Mapping[str, Any]) -> None:
-    """Raise an error if forks would share a file's position, a socket or a lock.
+    """Raise an error if forks would share a file's position, a socket or a lock of processes.
 
     Args:
         attributes: the attributes that are not copied, by path.
@@ -139,8 +138,6 @@ def _kind_of_handle(value: Any) -> str | None:
     for kind, names in _HANDLES.items():
         if class_names.intersection(names):
             return kind
-    if isinstance(value, LOCKS):
-        return _kind_of_lock(value)
     if _has_open_descriptor(value):
         return "an open file or socket"
     return None
@@ -154,11 +151,3 @@ def _has_open_descriptor(value: Any) -> bool:
     except Exception:
         # It is closed, or a file in memory.
         return False
-
-
-def _kind_of_lock(lock: Any) -> str | None:
-    # A free lock is free in a fork as well. One that is held would stay locked there for ever.
-    if lock.acquire(blocking=False):
-        lock.release()
-        return None
-    return "a lock that is held"

@@ -40,7 +40,6 @@ BY_REFERENCE = (
     torch.device,
 )
 _GLOBAL_GENERATORS = (random._inst, np.random.mtrand._rand)
-LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _IMMUTABLE = (
     str,
     bytes,
@@ -288,8 +287,8 @@ REDUCERS: dict[type, Callable[[Any], Any]] = {
     types.CellType: _reduce_cell,
     types.MethodType: _reduce_method,
     types.MappingProxyType: _reduce_proxy,
-    LOCKS[0]: _new_lock,
-    LOCKS[1]: _new_rlock,
+    type(threading.Lock()): _new_lock,
+    type(threading.RLock()): _new_rlock,
     threading.local: _reduce_thread_local,
     np.ndarray: reduce_array,
     functools._lru_cache_wrapper: _reduce_cache,

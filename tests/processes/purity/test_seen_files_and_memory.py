@@ -81,12 +81,6 @@ def database(folder: Path) -> Any:
     return sqlite3.connect(folder / "items.sqlite")
 
 
-def held_lock(_: Path) -> Any:
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
-
-
 HELD: dict[str, Callable[[Path], Any]] = {
     "a file": lambda folder: FromAFile(folder).file,
     "an archive": lambda folder: FromAnArchive(folder).archive,
@@ -97,7 +91,6 @@ HELD: dict[str, Callable[[Path], Any]] = {
     "a socket": lambda _: socket.socket(),
     "a database": database,
     "a lock of several processes": lambda _: multiprocessing.Lock(),
-    "a lock that is held": held_lock,
 }
 
 
