@@ -4,7 +4,6 @@ whole.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import Any
 
@@ -18,6 +17,8 @@ pytest.importorskip("monai")
 
 from monai.data import ArrayDataset, Dataset, MetaTensor, decollate_batch, list_data_collate
 from monai.transforms import Compose, Flipd, RandCropByPosNegLabel, RandCropByPosNegLabeld
+
+from tests.support.waiting import run_program
 
 
 def items(number: int = 5) -> list[dict[str, Any]]:
@@ -100,4 +101,5 @@ with DeterministicAugmenter.from_dataset([[{"x": 1}, {"x": 2}], [{"x": 3}, {"x":
     assert sorted(next(augmenter)["x"].tolist()) == [1, 2, 3, 4]
 assert not {'monai', 'torchio', 'cv2', 'albumentations', 'detaug.monai', 'detaug.torchio'} & set(sys.modules)
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = run_program([sys.executable, "-c", code])
+    assert done.returncode == 0, done.stderr

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+
+from tests.support.waiting import run_program
 
 CODE = """
 import sys
@@ -40,7 +41,5 @@ with DeterministicAugmenter(DummyDL(3), None, 0, seed=1) as made:
 
 
 def test_libraries_are_imported_when_their_classes_are_met() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", CODE], capture_output=True, text=True, timeout=240, check=False
-    )
+    done = run_program([sys.executable, "-c", CODE])
     assert done.returncode == 0, done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from typing import Any
@@ -14,6 +13,7 @@ import ray
 from detaug.ray import RayExecutor, engine
 from detaug.ray.nodes import NodeReport, remark, why_unusable
 from tests.peers.ray.test_losses import Slow, in_cluster, pids_of
+from tests.support.waiting import run_program
 
 OURS = NodeReport(
     "a", "here", 1, ("0.1.0", 2, 1), {"numpy": "2.1", "torch": "2.6", "processor": "x86_64 AVX2"}
@@ -66,9 +66,7 @@ def test_actors_without_a_place_are_told_of_and_the_others_go_on(
 
 def test_an_unreachable_cluster_is_named_at_once() -> None:
     program = "from detaug.ray.executor import connect; connect('127.0.0.1:1')"
-    said = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-    ).stderr
+    said = run_program([sys.executable, "-c", program]).stderr
     assert "ConnectionError: no connection to the Ray cluster at '127.0.0.1:1'" in said
     assert "ray start --head" in said
 

@@ -6,7 +6,6 @@ import logging
 import os
 import random
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,7 @@ from tests.peers.nnunet.trainers.in_process import (
     initialized,
     new_trainer,
 )
+from tests.support.waiting import run_program
 
 BOTH = pytest.mark.parametrize("trainer", [ShortDetAug, ShortDeterministic])
 
@@ -381,6 +381,6 @@ def test_detaug_nnunet_is_imported_without_nnunet() -> None:
         "try: detaug.nnunet.nnUNetTrainerDetAug\n"
         "except ModuleNotFoundError as error: print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = run_program([sys.executable, "-c", program])
     assert done.returncode == 0, done.stderr
     assert "pip install 'detaug[nnunet]'" in done.stdout
