@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,8 @@ from benchmarks.gpu import wheels
 from benchmarks.gpu.children import Child, ChildFailed, Send, result_in_child
 from benchmarks.gpu.machine import Utilisation
 from benchmarks.gpu.trainings import Trained, first_difference
+from tests.support.preloaded import run_code
 from tests.support.processes import wait_until
-from tests.support.waiting import run_program
 
 # --- children
 # ------------------------------------------------------------------------------------------
@@ -180,6 +179,6 @@ assert sitk.Image is not None and plt.figure().add_subplot(1)
 import tifffile
 assert tifffile.__file__
 """
-    done = run_program([sys.executable, "-c", code], cwd=Path(__file__).parents[3])
+    done = run_code(code, folder=Path(__file__).parents[3], environment=os.environ)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "['SimpleITK', 'matplotlib', 'seaborn']\n"
