@@ -183,7 +183,7 @@ def in_workers_or_slow() -> Iterator[Any]:
             yield pytest.param(source, (0, 2), marks=pytest.mark.slow, id=f"{source}, in workers")
 
 
-@pytest.mark.parametrize(("source", "processes"), in_workers_or_slow())
+@pytest.mark.parametrize(("source", "processes"), list(in_workers_or_slow()))
 def test_batches_are_the_same_for_any_workers_killed_resumed_and_replayed(
     source: str, processes: tuple[int, ...]
 ) -> None:
