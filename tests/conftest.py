@@ -8,6 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -43,11 +44,29 @@ _LONGEST = (
     "tests/processes/",
 )
 
+#: Folders whose tests share a fixture of their package.
+_CLUSTERS = {"tests/peers/ray"}
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """With `--dist loadfile` files are handed out in the order below, not by their number of tests."""
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Have one process run all files of a folder that starts a cluster, which takes seconds."""
+    if config.option.dist != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFileOrCluster(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            folder, _, _ = nodeid.partition("::")[0].rpartition("/")
+            return folder if folder in _CLUSTERS else str(super()._split_scope(nodeid))
+
+    return ByFileOrCluster(config, log)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

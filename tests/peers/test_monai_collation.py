@@ -4,8 +4,8 @@ whole.
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +18,8 @@ pytest.importorskip("monai")
 
 from monai.data import ArrayDataset, Dataset, MetaTensor, decollate_batch, list_data_collate
 from monai.transforms import Compose, Flipd, RandCropByPosNegLabel, RandCropByPosNegLabeld
+
+from tests.support.preloaded import run_code
 
 
 def items(number: int = 5) -> list[dict[str, Any]]:
@@ -91,7 +93,7 @@ def test_lists_and_tuples_of_tensors_are_collated_as_by_torch() -> None:
         assert fingerprint(default_collate(listed)) == fingerprint(expected)
 
 
-def test_nothing_of_other_libraries_is_imported_with_detaug() -> None:
+def test_nothing_of_other_libraries_is_imported_with_detaug(tmp_path: Path) -> None:
     code = """
 import sys
 import detaug.loops
@@ -100,4 +102,5 @@ with DeterministicAugmenter.from_dataset([[{"x": 1}, {"x": 2}], [{"x": 3}, {"x":
     assert sorted(next(augmenter)["x"].tolist()) == [1, 2, 3, 4]
 assert not {'monai', 'torchio', 'cv2', 'albumentations', 'detaug.monai', 'detaug.torchio'} & set(sys.modules)
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = run_code(code, folder=tmp_path, environment=os.environ)
+    assert done.returncode == 0, done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,35 +44,43 @@ def affine_of(spacing: Any = SPACING, turn: Any = TURN) -> np.ndarray:
     return affine
 
 
+def the_one(affines: list[np.ndarray]) -> np.ndarray:
+    """Return the affine that all of them are."""
+    first, *others = affines
+    for other in others:
+        assert np.array_equal(first, other)
+    return first
+
+
 def by_torchio(transform: Any, arrays: dict[str, np.ndarray], affine: np.ndarray) -> Result:
     """Return what TorchIO's pipelines give: arrays and one affine."""
     kinds = {"image": torchio.ScalarImage, "label": torchio.LabelMap}
-    subject = torchio.Subject(
-        **{
-            name: kinds[name](tensor=torch.from_numpy(array), affine=affine)
-            for name, array in arrays.items()
-        }
-    )
-    moved = torchio.Compose([detaug.torchio.Wrap(transform)])(subject)
+    images = {}
+    for name, array in arrays.items():
+        tensor = torch.from_numpy(array)
+        images[name] = kinds[name](tensor=tensor, affine=affine)
+    pipeline = torchio.Compose([detaug.torchio.Wrap(transform)])
+    moved = pipeline(torchio.Subject(**images))
     results = {name: moved[name].data.numpy() for name in arrays}
-    affines = [moved[name].affine for name in arrays]
-    assert all(np.array_equal(affines[0], other) for other in affines)
-    return results, affines[0]
+    return results, the_one([moved[name].affine for name in arrays])
 
 
 def by_monai(transform: Any, arrays: dict[str, np.ndarray], affine: np.ndarray) -> Result:
     """Return what MONAI's pipelines give: arrays and one affine."""
     roles = {"image": "image", "label": "segmentation"}
     wrap = detaug.monai.Wrap(transform, {name: roles[name] for name in arrays})
-    wrap.set_random_state(int(torch.randint(2**31, ()).item()))
+    seed = torch.randint(2**31, ())
+    wrap.set_random_state(int(seed))
     before = torch.from_numpy(affine)
-    item = {name: MetaTensor(torch.from_numpy(array), before) for name, array in arrays.items()}
+    item = {}
+    for name, array in arrays.items():
+        tensor = torch.from_numpy(array)
+        item[name] = MetaTensor(tensor, before)
     moved = wrap(item)
-    assert all(torch.equal(item[name].affine, before) for name in arrays), "the item was changed"
+    for image in item.values():
+        assert torch.equal(image.affine, before), "the item was changed"
     results = {name: moved[name].as_tensor().numpy() for name in arrays}
-    affines = [moved[name].affine.numpy() for name in arrays]
-    assert all(np.array_equal(affines[0], other) for other in affines)
-    return results, affines[0]
+    return results, the_one([moved[name].affine.numpy() for name in arrays])
 
 
 each_library = pytest.mark.parametrize("apply", [by_torchio, by_monai])
@@ -81,24 +88,33 @@ each_library = pytest.mark.parametrize("apply", [by_torchio, by_monai])
 
 def ellipsoid(half_axes: Any, shape: Any = SHAPE, spacing: Any = SPACING) -> dict[str, np.ndarray]:
     """Return an ellipsoid in the middle: an image that fades out, and labels."""
+    is_within = squared_radius(half_axes, shape, spacing) <= 1
+    return {
+        "image": is_within[None].astype(np.float32),
+        "label": is_within[None].astype(np.int16),
+    }
+
+
+def squared_radius(unit_lengths: Any, shape: Any, spacing: Any) -> np.ndarray:
+    """Return voxels' squared distances from the middle, in units (mm) of each axis's own."""
     squares = np.zeros(shape)
-    for axis, (n, length, half) in enumerate(zip(shape, spacing, half_axes, strict=True)):
+    for axis, extent in enumerate(shape):
         along_axis = [1] * len(shape)
         along_axis[axis] = -1
-        places = (np.arange(n) - (n - 1) / 2) * length
-        squares = squares + (places / half).reshape(along_axis) ** 2
-    return {
-        "image": (squares <= 1)[None].astype(np.float32),
-        "label": (squares <= 1)[None].astype(np.int16),
-    }
+        middle = (extent - 1) / 2
+        places = np.arange(extent) - middle
+        distances = places * spacing[axis] / unit_lengths[axis]
+        squares = squares + distances.reshape(along_axis) ** 2
+    return squares
 
 
 def measured_half_axes(array: np.ndarray, affine: np.ndarray) -> np.ndarray:
     """Return an ellipsoid's half axes in millimetres, by its second moments, from small to large."""
-    weights = array[0].astype(np.float64).reshape(-1)
-    places = np.indices(array.shape[1:]).reshape(3, -1)
-    world = affine[:3, :3] @ places
-    return np.sqrt(5 * np.linalg.eigvalsh(np.cov(world, aweights=weights)))
+    weights = array[0].astype(np.float64)
+    places = np.indices(array.shape[1:])
+    world = affine[:3, :3] @ places.reshape(3, -1)
+    moments = np.cov(world, aweights=weights.reshape(-1))
+    return np.sqrt(5 * np.linalg.eigvalsh(moments))
 
 
 def turning(patch: Any = SHAPE, **arguments: Any) -> SpatialTransform:
@@ -106,17 +122,15 @@ def turning(patch: Any = SHAPE, **arguments: Any) -> SpatialTransform:
     return SpatialTransform(patch, 0, False, **{**usual, **arguments})
 
 
-PIPELINES: dict[str, Callable[[], Any]] = {
-    "turned": turning,
-    "turned, then cropped": lambda: Compose([turning(), CenterCrop((50, 44, 12))]),
-    "axes exchanged first": lambda: Compose(
-        [
-            Rot90(1, (1, 3), allowed_axes=(1, 2)),
-            turning((56, 14, 52)),
-            Mirror((0, 1)),
-        ]
-    ),
-    "plane by plane": lambda: Compose([Convert3DTo2D(), turning((52, 14)), Convert2DTo3D()]),
+PIPELINES: dict[str, list[Any]] = {
+    "turned": [turning()],
+    "turned, then cropped": [turning(), CenterCrop((50, 44, 12))],
+    "axes exchanged first": [
+        Rot90(1, (1, 3), allowed_axes=(1, 2)),
+        turning((56, 14, 52)),
+        Mirror((0, 1)),
+    ],
+    "plane by plane": [Convert3DTo2D(), turning((52, 14)), Convert2DTo3D()],
 }
 
 
@@ -125,7 +139,8 @@ PIPELINES: dict[str, Callable[[], Any]] = {
 def test_an_ellipsoid_keeps_its_half_axes_however_it_is_turned(apply: Any, name: str) -> None:
     torch.manual_seed(1)
     for _ in range(8):
-        results, affine = apply(PIPELINES[name](), ellipsoid((5, 15, 15)), affine_of())
+        pipeline = Compose(PIPELINES[name])
+        results, affine = apply(pipeline, ellipsoid((5, 15, 15)), affine_of())
         for array in results.values():
             half_axes = measured_half_axes(array, affine)
             # Half a slice: what interpolation between slices of 4 mm makes of a sharp edge.
@@ -134,18 +149,15 @@ def test_an_ellipsoid_keeps_its_half_axes_however_it_is_turned(apply: Any, name:
 
 def gaussian(deviations: Any, shape: Any, spacing: Any) -> np.ndarray:
     """Return a Gaussian of these standard deviations (mm) in the middle of an image."""
-    squares = np.zeros(shape)
-    for axis, (n, length, deviation) in enumerate(zip(shape, spacing, deviations, strict=True)):
-        along_axis = [1] * len(shape)
-        along_axis[axis] = -1
-        places = (np.arange(n) - (n - 1) / 2) * length
-        squares = squares + (places / deviation).reshape(along_axis) ** 2
-    return np.exp(-squares / 2)[None].astype(np.float32)
+    values = np.exp(-squared_radius(deviations, shape, spacing) / 2)
+    return values[None].astype(np.float32)
 
 
 def turned_by(degrees: float) -> np.ndarray:
     """Return the direction cosines of a scan that is turned about two axes."""
-    c, s = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    angle = math.radians(degrees)
+    c = math.cos(angle)
+    s = math.sin(angle)
     about_first = np.array([[1, 0, 0], [0, c, -s], [0, s, c]])
     about_last = np.array([[c, -s, 0], [s, c, 0], [0, 0, 1]])
     return about_first @ about_last
@@ -166,23 +178,36 @@ def test_what_is_smooth_keeps_its_shape_in_an_oblique_scan(apply: Any, degrees: 
         assert np.abs(deviations - (6, 9, 9)).max() < 0.3
 
 
+#: Of a scan along the axes of space.
+STRAIGHT = affine_of((1.5, 1, 3), np.eye(3))
+
+
 def affine_by_torchio(image: np.ndarray, **params: Any) -> np.ndarray:
     usual = {"scales": (1, 1, 1), "degrees": (0, 0, 0), "translation": (0, 0, 0)}
     transform = torchio.Affine(**{**usual, **params}, default_pad_value=0)
-    subject = torchio.ScalarImage(
-        tensor=torch.from_numpy(image), affine=affine_of((1.5, 1, 3), np.eye(3))
-    )
-    result: np.ndarray = transform(subject).data.numpy()
+    scan = torchio.ScalarImage(tensor=torch.from_numpy(image), affine=STRAIGHT)
+    result: np.ndarray = transform(scan).data.numpy()
     return result
 
 
 def body() -> np.ndarray:
     """Return an image without symmetry that is 0 near its border."""
-    parts = [
-        np.roll(ellipsoid(half_axes, (40, 44, 16), (1, 1, 1))["image"], shift, (1, 2, 3))
-        for half_axes, shift in [((6, 11, 4), (2, -3, 1)), ((3, 4, 3), (-6, 4, -1))]
-    ]
-    return parts[0] + 2 * parts[1]
+    shape = (40, 44, 16)
+    cube = (1, 1, 1)
+    axes = (1, 2, 3)
+    large = ellipsoid((6, 11, 4), shape, cube)["image"]
+    small = ellipsoid((3, 4, 3), shape, cube)["image"]
+    return np.roll(large, (2, -3, 1), axes) + 2 * np.roll(small, (-6, 4, -1), axes)
+
+
+class PerAxis:
+    """Gives each axis a value of its own, as a function of ``dim``."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    def __call__(self, dim: int) -> float:
+        return float(self.values[dim])
 
 
 # TorchIO says by how much larger, and where to, ours where the patch reads: the inverse.
@@ -192,8 +217,8 @@ def test_rotation_has_torchios_direction_and_millimetres(axis: int, angle: float
     image = body()
     angles = [0.0, 0.0, 0.0]
     angles[axis] = angle
-    ours = turning(image.shape[1:], rotation=lambda dim: angles[dim])
-    result, _ = by_torchio(ours, {"image": image}, affine_of((1.5, 1, 3), np.eye(3)))
+    ours = turning(image.shape[1:], rotation=PerAxis(angles))
+    result, _ = by_torchio(ours, {"image": image}, STRAIGHT)
     degrees = [-math.degrees(value) for value in angles]
     expected = affine_by_torchio(image, degrees=degrees)
     assert np.abs(expected - image).max() > 0.5
@@ -202,15 +227,16 @@ def test_rotation_has_torchios_direction_and_millimetres(axis: int, angle: float
 
 def test_scaling_and_translation_have_torchios_millimetres() -> None:
     image = body()
-    factors, shift = (0.8, 1.25, 1.1), (4.5, -3.0, 6.0)
-    ours = turning(image.shape[1:], p_rotation=0, p_scaling=1, scaling=lambda dim: 1 / factors[dim])
-    result, _ = by_torchio(ours, {"image": image}, affine_of((1.5, 1, 3), np.eye(3)))
+    patch = image.shape[1:]
+    factors = (0.8, 1.25, 1.1)
+    inverse = [1 / factor for factor in factors]
+    ours = turning(patch, p_rotation=0, p_scaling=1, scaling=PerAxis(inverse))
+    result, _ = by_torchio(ours, {"image": image}, STRAIGHT)
     expected = affine_by_torchio(image, scales=factors)
     np.testing.assert_allclose(result["image"], expected, atol=2e-5)
-    ours = turning(
-        image.shape[1:], p_rotation=0, p_translation=1, translation=lambda dim: shift[dim]
-    )
-    result, _ = by_torchio(ours, {"image": image}, affine_of((1.5, 1, 3), np.eye(3)))
+    shift = (4.5, -3.0, 6.0)
+    ours = turning(patch, p_rotation=0, p_translation=1, translation=PerAxis(shift))
+    result, _ = by_torchio(ours, {"image": image}, STRAIGHT)
     expected = affine_by_torchio(image, translation=[-along for along in shift])
     np.testing.assert_allclose(result["image"], expected, atol=2e-5)
 
@@ -235,21 +261,26 @@ def test_a_plane_stays_in_its_plane(apply: Any, flat: int) -> None:
         results, _ = apply(everything, disc, np.eye(4))
         assert abs(int(results["label"].sum()) - before) < 0.05 * before
         assert abs(float(results["image"].sum()) - before) < 0.05 * before
-        scaled, _ = apply(
-            turning(shape, p_scaling=1, scaling=1.25), disc, np.diag([1.0, 2.0, 1.0, 1.0])
-        )
+        larger = turning(shape, p_scaling=1, scaling=1.25)
+        scaled, _ = apply(larger, disc, np.diag([1.0, 2.0, 1.0, 1.0]))
         assert abs(int(scaled["label"].sum()) * 1.25**2 - before) < 0.1 * before
 
 
-MOVES: dict[str, Callable[[], Any]] = {
-    "centre crop": lambda: CenterCrop((9, 12, 7)),
-    "random crop": lambda: RandomCrop((11, 8, 7)),
-    "padding": lambda: RandomCrop((25, 30, 15)),
-    "patch": lambda: SpatialTransform((11, 12, 7), 6, True),
-    "one after another": lambda: Compose([RandomCrop((16, 15, 9)), CenterCrop((11, 12, 8))]),
-    "quarter turns": lambda: Compose([Rot90(3), RandomCrop((9, 9, 9))]),
-    "axes exchanged": lambda: Compose([CenterCrop((10, 10, 10)), TransposeAxes((0, 1, 2))]),
+MOVES: dict[str, list[Any]] = {
+    "centre crop": [CenterCrop((9, 12, 7))],
+    "random crop": [RandomCrop((11, 8, 7))],
+    "padding": [RandomCrop((25, 30, 15))],
+    "patch": [SpatialTransform((11, 12, 7), 6, True)],
+    "one after another": [RandomCrop((16, 15, 9)), CenterCrop((11, 12, 8))],
+    "quarter turns": [Rot90(3), RandomCrop((9, 9, 9))],
+    "axes exchanged": [CenterCrop((10, 10, 10)), TransposeAxes((0, 1, 2))],
 }
+
+
+def in_space(affine: np.ndarray, voxel: Any) -> np.ndarray:
+    """Return where a voxel lies, in millimetres."""
+    place: np.ndarray = affine @ (*voxel, 1)
+    return place[:3]
 
 
 @each_library
@@ -262,22 +293,26 @@ def test_a_voxel_keeps_its_place_in_space(apply: Any, name: str) -> None:
     torch.manual_seed(3)
     seen = 0
     for _ in range(10):
-        results, affine = apply(MOVES[name](), {"image": image}, affine_of())
+        results, affine = apply(Compose(MOVES[name]), {"image": image}, affine_of())
         for value, place in marks.items():
+            expected = in_space(affine_of(), place)
             for found in np.argwhere(results["image"][0] == value):
                 seen += 1
-                world = affine[:3, :3] @ found + affine[:3, 3]
-                expected = affine_of()[:3, :3] @ place + affine_of()[:3, 3]
-                np.testing.assert_allclose(world, expected, atol=1e-5)
+                np.testing.assert_allclose(in_space(affine, found), expected, atol=1e-5)
     assert seen >= 20
 
 
 def test_params_that_are_drawn_from_the_image_know_the_grid_too() -> None:
     torch.manual_seed(4)
-    by_image = turning((50, 44, 12), rotation=lambda image, dim: float(image.max()) * (dim - 1))
+
+    def angle(image: np.ndarray, dim: int) -> float:
+        return float(image.max()) * (dim - 1)
+
+    by_image = turning((50, 44, 12), rotation=angle)
     results, affine = by_torchio(by_image, ellipsoid((5, 15, 15)), affine_of())
-    assert np.abs(measured_half_axes(results["image"], affine) - (5, 15, 15)).max() < 2.0
-    np.testing.assert_allclose(affine[:3, 3], (affine_of() @ (3, 4, 1, 1))[:3])
+    half_axes = measured_half_axes(results["image"], affine)
+    assert np.abs(half_axes - (5, 15, 15)).max() < 2.0
+    np.testing.assert_allclose(affine[:3, 3], in_space(affine_of(), (3, 4, 1)))
 
 
 def test_a_plane_of_monais_keeps_its_place_in_space() -> None:

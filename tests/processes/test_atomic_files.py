@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from detaug.system.atomic_files import remove_unfinished, whole_file
+from tests.support.waiting import exit_code, wait_readable
 
 
 def write_text(path: Path, text: str) -> None:
@@ -107,6 +108,7 @@ def test_remains_of_a_writer_that_was_killed_are_removed_and_no_others(tmp_path:
         finally:
             os._exit(1)
     os.close(is_writing)
+    wait_readable(told, "it is being written")
     assert os.read(told, 1) == b"."
     os.close(told)
     (tmp_path / "mine.partial").touch()
@@ -117,6 +119,6 @@ def test_remains_of_a_writer_that_was_killed_are_removed_and_no_others(tmp_path:
         assert (tmp_path / partial).read_bytes() == b"a part", "it is being written"
     finally:
         os.kill(writer, signal.SIGKILL)
-        os.waitpid(writer, 0)
+        exit_code(writer, "the killed writer has ended")
     remove_unfinished(tmp_path)
     assert sorted(os.listdir(tmp_path)) == [".detaug-link.partial", "mine.partial"]

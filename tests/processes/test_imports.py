@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
+from pathlib import Path
+
+from tests.support.preloaded import run_code
 
 CODE = """
 import sys
@@ -39,8 +41,6 @@ with DeterministicAugmenter(DummyDL(3), None, 0, seed=1) as made:
 """
 
 
-def test_libraries_are_imported_when_their_classes_are_met() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", CODE], capture_output=True, text=True, timeout=240, check=False
-    )
+def test_libraries_are_imported_when_their_classes_are_met(tmp_path: Path) -> None:
+    done = run_code(CODE, folder=tmp_path, environment=os.environ)
     assert done.returncode == 0, done.stderr

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+
+from tests.support.waiting import run_program
 
 CODE = """
 import sys
@@ -31,7 +32,5 @@ assert next(aug)["a"] == 1
 
 
 def test_names_are_there_and_imported_on_first_use() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", CODE], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = run_program([sys.executable, "-c", CODE])
     assert done.returncode == 0, done.stderr

@@ -7,11 +7,12 @@ that Windows' have not, after the libraries have been imported, and before detau
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.waiting import run_program
 
 TAKEN_AWAY = r"""
 import ctypes, mmap, os, select, signal, socket, sys
@@ -180,12 +181,9 @@ def raised(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What each part has raised, by its name: one interpreter, for each imports for seconds."""
     root = Path(__file__).parents[2]
     importable = f"import sys; sys.path.insert(0, {str(root)!r})\n"
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-c", importable + TAKEN_AWAY + ALL_PARTS, json.dumps(PARTS)],
-        capture_output=True,
-        text=True,
         timeout=280,
-        check=False,
         cwd=tmp_path_factory.mktemp("without_fork"),
     )
     assert done.returncode == 0, done.stderr

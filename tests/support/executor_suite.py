@@ -10,7 +10,6 @@ import itertools
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from detaug.engine.executor import Engine, Executor
 from detaug.engine.in_process import InThisProcess
 from detaug.engine.outcomes import Position
 from tests.support.ledgers.runs import lines
-from tests.support.waiting import join
+from tests.support.waiting import run_in_threads
 
 
 class Numbers(DataLoader):
@@ -279,11 +278,7 @@ def taken_by_threads(number: int, take: Callable[[], Any], most: int) -> list[An
         for _ in range(most):
             taken.append(take())
 
-    threads = [threading.Thread(target=ask) for _ in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        join(thread, "a thread has asked for its batches")
+    run_in_threads([ask] * number, "a thread has asked for its batches")
     return taken
 
 

@@ -7,7 +7,8 @@ interpreter. It ends as any other: threads are awaited, exit handlers run, its o
 destroyed. Only with a `whole_end` are the imported modules taken apart as well, which takes half a
 second.
 
-The interpreter is no descendant of the process that runs the tests, and ends with it.
+The interpreter is no descendant of the processes that run the tests. They share it, since it imports
+for seconds, and it ends when the last of them has.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import types
+import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -33,6 +37,11 @@ from tests.support.waiting import PATIENCE, wait_readable
 
 # Bytes of a request.
 _MOST = 2**20
+#: Names a run of the tests for all processes that take part in it.
+RUN_VARIABLE = "TESTS_RUN"
+_RUN = os.environ.setdefault(RUN_VARIABLE, uuid.uuid4().hex)
+#: Seconds for which the interpreter waits for somebody who needs it.
+_LINGERS = 1.0
 
 
 class Program(subprocess.Popen[str]):
@@ -71,8 +80,11 @@ def _default_interrupts() -> None:
 class Preloaded:
     """The interpreter, started when it is first needed; it imports these modules beside detaug.
 
-    Without pidfds (macOS) every program has an interpreter of its own.
+    Processes that ask for the same modules get the same interpreter. Without pidfds (macOS) every
+    program has an interpreter of its own.
     """
+
+    FORKS = hasattr(os, "pidfd_open")
 
     def __init__(self, *modules: str) -> None:
         self._modules = modules
@@ -90,7 +102,7 @@ class Preloaded:
         """Run a script (a path), or code as ``python -c`` takes it. `mark`: variables that the
         interpreter itself does not have. `whole_end`: it is finalized to the last module.
         """
-        if not hasattr(os, "pidfd_open"):
+        if not self.FORKS:
             code = [str(program)] if isinstance(program, Path) else ["-c", program]
             return subprocess.Popen(
                 [sys.executable, *code, *arguments],
@@ -103,39 +115,74 @@ class Preloaded:
                 start_new_session=True,
                 preexec_fn=_default_interrupts,
             )
-        if self._control is None:
-            self._control = self._started(environment)
-        parent_end, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         script = str(program) if isinstance(program, Path) else ""
         code = program.read_text() if isinstance(program, Path) else program
-        request = [
-            script,
-            code,
-            list(arguments),
-            str(folder),
-            {**environment, **(mark or {})},
-            whole_end,
-        ]
-        socket.send_fds(
-            self._control, [json.dumps(request).encode()], [out_end, err_end, child_end.fileno()]
-        )
-        child_end.close()
-        os.close(out_end)
-        os.close(err_end)
-        wait_readable(self._control, "the preloaded interpreter has forked the program")
-        return Program(int(self._control.recv(100)), open(out), open(err), parent_end)
+        variables = {**environment, **(mark or {})}
+        request = [script, code, list(arguments), str(folder), variables, whole_end]
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        pid, ended = self._ask(request, [nothing, out_end, err_end], environment)
+        return Program(pid, open(out), open(err), ended)
 
-    def _started(self, environment: Mapping[str, str]) -> socket.socket:
-        parent_end, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def become(self, code: str) -> int:
+        """Run code with the streams of this process, which it gives away; return its exit code."""
+        request = ["", code, [], os.getcwd(), dict(os.environ), True]
+        _, ended = self._ask(request, [0, 1, 2], os.environ)
+        return int(ended.recv(100) or -signal.SIGKILL)
+
+    def _ask(
+        self, request: list[Any], streams: list[int], environment: Mapping[str, str]
+    ) -> tuple[int, socket.socket]:
+        """Have a program forked; return its pid, and where its exit code will come from.
+
+        Args:
+            request: the arguments of `_be`.
+            streams: descriptors of its stdin, stdout and stderr, which are closed here.
+            environment: of the interpreter, if it is not there yet.
+        """
+        if self._control is None:
+            self._control = self._connected(environment)
+        ended, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with child_end:
+            descriptors = [*streams, child_end.fileno()]
+            socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
+        for stream in streams:
+            os.close(stream)
+        wait_readable(self._control, "the preloaded interpreter has forked the program")
+        return int(self._control.recv(100)), ended
+
+    def _connected(self, environment: Mapping[str, str]) -> socket.socket:
+        # An abstract name: it is free again when nobody listens.
+        address = f"\0detaug-{uuid.uuid5(uuid.NAMESPACE_OID, repr((_RUN, self._modules)))}"
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            try:
+                control.connect(address)
+            except ConnectionRefusedError:
+                control.close()
+                self._start(address, environment)
+                continue
+            return control
+        raise AssertionError(f"no interpreter answers that has imported {self._modules}")
+
+    def _start(self, address: str, environment: Mapping[str, str]) -> None:
+        """Start the interpreter, unless another process is about to: one alone gets the name."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            try:
+                listener.bind(address)
+            except OSError:
+                time.sleep(0.01)
+                return
+            # Whoever connects from here on is answered when the interpreter has imported.
+            listener.listen()
             started = subprocess.Popen(
                 [
                     sys.executable,
                     "-c",
-                    f"from {__name__} import serve; serve{(child_end.fileno(), *self._modules)}",
+                    f"from {__name__} import serve; serve{(listener.fileno(), *self._modules)}",
                 ],
-                pass_fds=[child_end.fileno()],
+                pass_fds=[listener.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={**environment, "PYTHONUNBUFFERED": "1"},
                 start_new_session=True,
@@ -143,10 +190,9 @@ class Preloaded:
             )
             # It ends as soon as it has forked the interpreter.
             started.wait(PATIENCE)
-        return parent_end
 
     def close(self) -> None:
-        """Let it end, once nothing is asked of it any more."""
+        """Ask nothing of it any more; it ends when nobody else does."""
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -167,7 +213,12 @@ def run_code(
 ) -> subprocess.CompletedProcess[str]:
     """As ``subprocess.run([sys.executable, "-c", code, *arguments], ...)``; a path is a script."""
     with interpreter.run(code, arguments, folder, environment) as program:
-        out, err = program.communicate(timeout=timeout)
+        try:
+            out, err = program.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            # It leads a session: what it has started ends as well.
+            os.killpg(program.pid, signal.SIGKILL)
+            raise
     return subprocess.CompletedProcess([], program.returncode, out, err)
 
 
@@ -181,52 +232,63 @@ def serve(descriptor: int, *modules: str) -> None:
     from detaug.engine.local import coordinator, worker  # noqa: F401
 
     for module in modules:
-        importlib.import_module(module)
+        # A program that needs it says that it is missing.
+        with suppress(ImportError):
+            importlib.import_module(module)
     detaug.DeterministicAugmenter  # noqa: B018  (imported when first asked for)
     gc.collect()
     gc.freeze()
-    with socket.socket(fileno=descriptor) as control:
-        program = _serve(control)
+    with socket.socket(fileno=descriptor) as listener:
+        program = _serve(listener)
     if program is None:
         # Libraries that were imported may complain at an interpreter's end.
         os._exit(0)
     program()
 
 
-def _serve(control: socket.socket) -> Callable[[], None] | None:
+def _serve(listener: socket.socket) -> Callable[[], None] | None:
+    """Fork programs for whoever connects; return what a fork is to do, and nothing at the end."""
+    # The processes that run tests.
+    controls: set[socket.socket] = set()
     # Pidfd → pid, whom to tell of its end.
     running: dict[int, tuple[int, socket.socket]] = {}
     while True:
-        ready = select.select([control, *running], [], [])[0]
-        for pidfd in ready:
-            if isinstance(pidfd, int):
-                pid, tell = running.pop(pidfd)
-                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                os.close(pidfd)
-                try:
-                    tell.send(str(status).encode())
-                except BrokenPipeError:
-                    pass
-                tell.close()
-        if control not in ready:
-            continue
-        text, descriptors, _, _ = socket.recv_fds(control, _MOST, 3)
-        if not text:
+        patience = None if controls else _LINGERS
+        ready = select.select([listener, *controls, *running], [], [], patience)[0]
+        if not ready:
             return None
-        out, err, ended = descriptors
-        pid = os.fork()
-        if not pid:
-            os.dup2(out, 1)
-            os.dup2(err, 2)
-            for descriptor in (*descriptors, *running):
-                os.close(descriptor)
-            for _, tell in running.values():
-                tell.close()
-            return partial(_be, *json.loads(text))
-        os.close(out)
-        os.close(err)
-        running[os.pidfd_open(pid)] = pid, socket.socket(fileno=ended)
-        control.send(str(pid).encode())
+        for source in ready:
+            if isinstance(source, int):
+                _tell_the_end(source, *running.pop(source))
+            elif source is listener:
+                controls.add(listener.accept()[0])
+            else:
+                text, descriptors, _, _ = socket.recv_fds(source, _MOST, 4)
+                if not text:
+                    controls.remove(source)
+                    source.close()
+                    continue
+                *streams, ended = descriptors
+                pid = os.fork()
+                if not pid:
+                    for number, stream in enumerate(streams):
+                        os.dup2(stream, number)
+                    for descriptor in (*descriptors, *running):
+                        os.close(descriptor)
+                    for other in (*controls, *(tell for _, tell in running.values())):
+                        other.close()
+                    return partial(_be, *json.loads(text))
+                for stream in streams:
+                    os.close(stream)
+                running[os.pidfd_open(pid)] = pid, socket.socket(fileno=ended)
+                source.send(str(pid).encode())
+
+
+def _tell_the_end(pidfd: int, pid: int, tell: socket.socket) -> None:
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    os.close(pidfd)
+    with tell, suppress(BrokenPipeError):
+        tell.send(str(status).encode())
 
 
 def _be(

@@ -19,7 +19,7 @@ import psutil
 
 import detaug
 from tests.support.preloaded import PRELOADED
-from tests.support.waiting import result_of
+from tests.support.waiting import PATIENCE, result_of
 
 _MARK = "DETAUG_ACCEPTANCE_RUN"
 _PACKAGES = str(Path(detaug.__file__).resolve().parent.parent)
@@ -128,6 +128,11 @@ class Script:
 
     def others(self) -> list[int]:
         return [pid for pid in self.alive() if pid != self.pid]
+
+    def kill(self) -> None:
+        """Kill the script's own process and no other, and wait for its end."""
+        os.kill(self.pid, signal.SIGKILL)
+        self.process.wait(PATIENCE)
 
     def interrupt(self) -> None:
         """As Ctrl-C in a terminal does: SIGINT for the whole foreground group."""

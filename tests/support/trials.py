@@ -12,6 +12,7 @@ import pytest
 from detaug.system.interpreters import worker_environment
 from detaug.verification import trials
 from tests.support.preloaded import PRELOADED
+from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,6 +42,7 @@ def preloaded_trials(
             address = str(tmp_path_factory.mktemp("trials") / "s")
             server.bind(address)
             server.listen()
+            server.settimeout(PATIENCE)
             program = PRELOADED.run(PROGRAM, [address], ROOT, worker_environment(hash_seed))
             connection, _ = server.accept()
             return program, Connection(connection.detach())

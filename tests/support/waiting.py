@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import select
+import subprocess
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from multiprocessing.connection import Connection
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -22,10 +26,60 @@ class Running(Protocol):
     def is_alive(self) -> bool: ...
 
 
-def join(running: Running, what: str) -> None:
+def join(running: Running, what: str, patience: float = PATIENCE) -> None:
     """Wait until a thread or process has ended."""
-    running.join(PATIENCE)
-    assert not running.is_alive(), f"{what}: not after {PATIENCE:g} s"
+    running.join(patience)
+    assert not running.is_alive(), f"{what}: not after {patience:g} s"
+
+
+def exit_code(pid: int, what: str, patience: float = PATIENCE) -> int:
+    """Wait until a forked child has ended; return its exit code, negative for a signal."""
+    deadline = time.monotonic() + patience
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        assert time.monotonic() < deadline, f"{what}: not after {patience:g} s"
+        time.sleep(0.005)
+
+
+def run_in_threads(functions: Iterable[Callable[[], object]], what: str) -> None:
+    """Call functions at the same time, each in a thread of its own, and wait for all of them."""
+    # A thread that waits for ever must not keep the interpreter from its end.
+    threads = [threading.Thread(target=function, daemon=True) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        join(thread, what)
+
+
+def run_program(
+    command: Sequence[str], timeout: float = PATIENCE, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, and return what it printed; kill it where it does not end."""
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=timeout, **options
+    )
+
+
+def receive(connection: Connection, what: str) -> Any:
+    """Return what comes through a connection."""
+    wait_readable(connection, what)
+    return connection.recv()
+
+
+def wait_for_line(lines: Iterable[str], text: str, what: str, patience: float = PATIENCE) -> None:
+    """Read what a program prints until a line has a text."""
+    seen: list[str] = []
+
+    def read() -> bool:
+        for line in lines:
+            seen.append(line)
+            if text in line:
+                return True
+        return False
+
+    assert result_of(read, what, patience), "".join(seen)[-6000:]
 
 
 def wait_readable(source: Any, what: str) -> None:
@@ -36,7 +90,7 @@ def wait_readable(source: Any, what: str) -> None:
     assert waiting.poll(1000 * PATIENCE), f"{what}: not after {PATIENCE:g} s"
 
 
-def result_of(function: Callable[[], T], what: str) -> T:
+def result_of(function: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
     """Return what a function returns that may wait; it is called in a thread, which is left behind
     where it waits for ever.
     """
@@ -50,5 +104,5 @@ def result_of(function: Callable[[], T], what: str) -> T:
 
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
-    join(thread, what)
+    join(thread, what, patience)
     return future.result(0)

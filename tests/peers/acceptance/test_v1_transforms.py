@@ -27,7 +27,7 @@ from batchgenerators.transforms.spatial_transforms import (
 )
 from batchgenerators.transforms.utility_transforms import NumpyToTensor
 
-from tests.processes.purity.ways import making, run_all_ways
+from tests.processes.purity.ways import making, run_all_ways, with_workers
 from tests.support.comparing import prints
 from tests.support.loaders import dawdle
 
@@ -73,9 +73,8 @@ def pipeline() -> Compose:
 
 @pytest.mark.parametrize("stateless", [True, None])
 def test_the_pipeline_gives_the_same_batches_in_all_ways(stateless: bool | None) -> None:
-    found = run_all_ways(
-        making(Volumes(delay=0.02), pipeline(), num_streams=4, stateless=stateless)
-    )
+    make = making(Volumes(delay=0.02), pipeline(), num_streams=4, stateless=stateless)
+    found = run_all_ways(make, with_workers(stateless, (None,)))
     found.assert_right()
     batches = [*found.batches["0 workers"].values()]
     assert all(isinstance(batch["data"], torch.Tensor) for batch in batches)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from detaug.versions import __version__
+from tests.support.waiting import run_program
 
 REPOSITORY = Path(__file__).parents[3]
 ADDRESS = "https://example.org/someone/detaug"
@@ -41,9 +42,7 @@ def build(folder: Path, address: str) -> None:
     """Build the site, with links into the repository at that address."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = {**os.environ, "DETAUG_REPO_URL": address, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(
-        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_program(command, cwd=REPOSITORY, env=environment)
     assert done.returncode == 0, done.stderr
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from click.testing import CliRunner
 
 from detaug.demo.nnunet import CASES, make_toy_dataset
 from detaug.tools.cli import main
+from tests.support.waiting import run_program
 
 
 def test_toy_data_set_follows_from_the_seed(tmp_path: Path) -> None:
@@ -43,6 +43,6 @@ def test_training_that_is_killed_and_continued_ends_with_the_same_checkpoint() -
     command = [sys.executable, "-m", "detaug", "nnunet", "demo"]
     # GNU readline, which a debugger loads, sets COLUMNS behind os.environ's back
     environment = {**os.environ, "COLUMNS": "200"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = run_program(command, timeout=7000, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "killed in epoch 2 of 2, resumed" in done.stdout

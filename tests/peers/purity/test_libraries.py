@@ -14,6 +14,7 @@ import pytest
 
 from detaug.seeding.generators import preserved_libraries, random_bytes, reseed_global_rngs
 from detaug.seeding.reseeders import reseeder_of
+from tests.support.waiting import exit_code, result_of
 
 
 def sequence(*key: int) -> np.random.SeedSequence:
@@ -84,8 +85,8 @@ def test_a_forked_child_draws_what_its_parent_would(draw: Any) -> None:
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as answer:
-        assert answer.read() == expected
-    os.waitpid(pid, 0)
+        assert result_of(answer.read, "the child has drawn") == expected
+    assert exit_code(pid, "the child has ended") == 0
 
 
 @pytest.mark.parametrize("name", ["numba_draws", "monai_draws"])

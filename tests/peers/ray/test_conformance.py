@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,13 +24,13 @@ class OneActor(RayExecutor):
 
 @pytest.fixture
 def run() -> Iterator[Callable[..., Running]]:
-    with running(lambda: OneActor(1)) as start:
+    with running(partial(OneActor, 1)) as start:
         yield start
 
 
 @pytest.fixture
 def run_two() -> Iterator[Callable[..., Running]]:
-    with running(lambda: RayExecutor(2)) as start:
+    with running(partial(RayExecutor, 2)) as start:
 
         def start_two(**options: Any) -> Running:
             return start(num_processes=0, **options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from batchgenerators.dataloading.data_loader import DataLoader
 from detaug import DeterministicAugmenter, WorkerDied, current, fingerprint
 from detaug.ray import RayExecutor
 from tests.support.processes import wait_until
+from tests.support.waiting import run_program
 
 EPOCH = 40
 
@@ -205,10 +205,7 @@ class TestSeveralNodes:
         assert found == expected(Slow(delay=0)) + expected(Slow(delay=0), 1)
 
     def test_nodes_without_memory_for_any_actor_are_an_error_that_names_them(self) -> None:
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.peers.ray.without_memory"],
-            capture_output=True, text=True, timeout=200, check=False,
-        )  # fmt: skip
+        done = run_program([sys.executable, "-m", "tests.peers.ray.without_memory"])
         assert "RuntimeError: 3 actors in a row could not start" in done.stderr
         assert "running low on memory. Memory on the node (IP: " in done.stderr
         assert "the engine's thread failed" not in done.stderr

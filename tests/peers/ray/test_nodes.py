@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ import ray
 from detaug.ray import RayExecutor, engine
 from detaug.ray.nodes import NodeReport, remark, why_unusable
 from tests.peers.ray.test_losses import Slow, in_cluster, pids_of
+from tests.support.preloaded import run_code
 
 OURS = NodeReport(
     "a", "here", 1, ("0.1.0", 2, 1), {"numpy": "2.1", "torch": "2.6", "processor": "x86_64 AVX2"}
@@ -64,11 +64,9 @@ def test_actors_without_a_place_are_told_of_and_the_others_go_on(
         assert len(pids_of(augmenter)) == 1
 
 
-def test_an_unreachable_cluster_is_named_at_once() -> None:
+def test_an_unreachable_cluster_is_named_at_once(tmp_path: Path) -> None:
     program = "from detaug.ray.executor import connect; connect('127.0.0.1:1')"
-    said = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-    ).stderr
+    said = run_code(program, folder=tmp_path, environment=os.environ).stderr
     assert "ConnectionError: no connection to the Ray cluster at '127.0.0.1:1'" in said
     assert "ray start --head" in said
 

@@ -8,6 +8,7 @@ import collections
 import os
 import pathlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.support.augmenters import Maker, workers
 from tests.support.comparing import prints, take
 from tests.support.faults import Chatty
 from tests.support.processes import own_processes
+from tests.support.waiting import exit_code
 from tests.unit.engine.test_transfer import BATCHES, BULKY
 
 
@@ -38,7 +40,7 @@ CONTENTS: dict[str, Callable[[], Any]] = {
     "an int": lambda: 3,
     "None": lambda: None,
     "a string": lambda: "Größe ✓",
-    "a path": lambda: pathlib.PurePosixPath("a/b"),
+    "a path": partial(pathlib.PurePosixPath, "a/b"),
     "a nested dict of lists": lambda: {
         "a": [{"b": np.arange(3.0)}, torch.ones(2)],
         3: ("x", None, 2.5),
@@ -47,9 +49,9 @@ CONTENTS: dict[str, Callable[[], Any]] = {
     "an object array": lambda: np.array([1, "two", None, 3.0], dtype=object),
     "a date array": lambda: np.array(["2020-01-01", "NaT"], dtype="datetime64[D]"),
     "an array of nan and minus zero": lambda: np.array([np.nan, -0.0, np.inf]),
-    "an empty array": lambda: np.zeros((0, 3), np.float32),
-    "an array with 40 million bytes": lambda: np.arange(10_000_000, dtype=np.int32),
-    "a tensor of 0 dimensions": lambda: torch.tensor(2.5),
+    "an empty array": partial(np.zeros, (0, 3), np.float32),
+    "an array with 40 million bytes": partial(np.arange, 10_000_000, dtype=np.int32),
+    "a tensor of 0 dimensions": partial(torch.tensor, 2.5),
     "a dtype and a size": lambda: [torch.float32, torch.Size([1, 2]), np.dtype("i4")],
     "a thousand small arrays": lambda: [np.full(3, i) for i in range(1000)],
     **{name: lambda name=name: BATCHES[name] for name in BATCHES},
@@ -220,7 +222,7 @@ class Forks(DataLoader):
             theirs = detaug.current().empty(SIDES)
             theirs[...] = 1.0
             os._exit(int(not theirs.flags.owndata))
-        mine[...] = os.waitpid(pid, 0)[1]
+        mine[...] = exit_code(pid, "the child has looked at its memory")
         return {"data": mine}
 
 

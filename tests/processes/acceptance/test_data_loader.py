@@ -13,7 +13,6 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,8 +23,9 @@ from torch.utils.data import Subset, WeightedRandomSampler, get_worker_info
 from detaug import DataLoader, LocalProcesses, fingerprint
 from detaug.errors import BatchError
 from tests.support.numbers import Numbers, Seen, epochs, loader, samples, seen
-from tests.support.preloaded import run_code
 from tests.support.processes import worker_pids
+from tests.support.ranks import found_by_ranks, rank_file, start_ranks
+from tests.support.waiting import PATIENCE, run_in_threads
 
 
 @pytest.fixture
@@ -99,14 +99,10 @@ def test_threads_read_passes_of_their_own(closing: list[DataLoader[Any]], worker
     def read() -> None:
         passing = iter(batches)
         first = samples(next(passing))
-        have_begun.wait()
+        have_begun.wait(PATIENCE)
         found.append([first, *seen(passing)])
 
-    threads = [threading.Thread(target=read) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads([read] * 2, "a thread has read its pass")
     assert sorted(found) == sorted(epochs(2))
 
 
@@ -120,11 +116,7 @@ def test_threads_share_a_pass(closing: list[DataLoader[Any]], workers: int) -> N
     def read() -> None:
         found.extend(seen(passing))
 
-    threads = [threading.Thread(target=read) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads([read] * 3, "a thread has read its share of the pass")
     assert sorted(found) == sorted(epochs(1)[0])
 
 
@@ -143,7 +135,8 @@ def test_a_fork_reads_a_loader_that_was_only_made(closing: list[DataLoader[Any]]
     batches = loader(num_workers=1)
     closing.append(batches)
     with multiprocessing.get_context("fork").Pool(1) as pool:
-        assert pool.apply(first_epoch_of, (batches,)) == epochs(1)[0]
+        asked = pool.apply_async(first_epoch_of, (batches,))
+        assert asked.get(PATIENCE) == epochs(1)[0]
     assert seen(batches) == epochs(1)[0]
 
 
@@ -205,19 +198,14 @@ def run_rank(rank: int, folder: str) -> None:
     except RuntimeError as error:
         found["told before the group"] = [told, str(error)]
     found["warnings"] = lines
-    Path(folder, f"rank{rank}.json").write_text(json.dumps(found))
+    rank_file(folder, rank).write_text(json.dumps(found))
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    folder = tmp_path_factory.mktemp("ranks")
-    from_outside = ("RANK", "WORLD_SIZE", "DETAUG_SEED")
-    kept = {name: value for name, value in os.environ.items() if name not in from_outside}
-    done = run_code(Path(__file__), str(folder), folder=folder, environment=kept)
-    assert done.returncode == 0, done.stderr
-    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
+    return found_by_ranks(__file__, 2, tmp_path_factory.mktemp("ranks"))
 
 
 def of(ranks: list[dict[str, Any]], case: str) -> list[Any]:
@@ -285,10 +273,4 @@ def test_a_length_that_was_told_before_the_process_group_is_an_error(
 
 
 if __name__ == "__main__":
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=run_rank, args=(rank, sys.argv[1])) for rank in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    sys.exit(sum(abs(process.exitcode or 0) for process in processes))
+    start_ranks(run_rank, 2, sys.argv[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,8 @@ class Pass:
 OF_FOUR: dict[str, tuple[Any, dict[str, Any]]] = {
     "a number of batches": (RandomSampler, {"batches_per_epoch": 4}),
     "a number of batches, goes on": (RandomLoader, {"batches_per_epoch": 4}),
-    "a finite DataLoader": (lambda: IndexLoader(8, 2), {}),
-    "a finite DataLoader, three streams": (lambda: IndexLoader(8, 2, 3), {}),
+    "a finite DataLoader": (partial(IndexLoader, 8, 2), {}),
+    "a finite DataLoader, three streams": (partial(IndexLoader, 8, 2, 3), {}),
     "no length": (Pass, {}),
     "no length, a larger number of batches": (Pass, {"batches_per_epoch": 9}),
     "a list": (lambda: [3, 1, 2, 5], {}),
@@ -208,7 +209,7 @@ def test_first_batches_of_the_next_epoch_are_prefetched_and_kept(
         (RandomSampler, {}, 1),
         (RandomLoader, {}, 1),
         (RandomLoader, {"batches_per_epoch": 3}, 0),
-        (lambda: IndexLoader(8, 2), {}, 0),
+        (partial(IndexLoader, 8, 2), {}, 0),
         (Pass, {}, 0),
     ],
 )

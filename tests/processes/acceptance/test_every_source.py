@@ -4,9 +4,9 @@ ranks share its epochs out.
 
 from __future__ import annotations
 
-import functools
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from detaug import DeterministicAugmenter, Skip
 from tests.processes.acceptance.test_datasets import Sharded
 from tests.processes.acceptance.test_loaders import UnevenStreams
 from tests.processes.acceptance.test_skipped_errors import BadItems
-from tests.processes.purity.ways import run_all_ways
+from tests.processes.purity.ways import run_all_ways, with_workers
 from tests.support.comparing import prints
 from tests.support.faults import RaisesAt
 from tests.support.loaders import IndexLoader, Noise, Samples, Walker
@@ -78,6 +78,10 @@ def count() -> Iterator[int]:
     yield from range(9)
 
 
+def a_function_that_counts() -> Callable[[], Iterator[int]]:
+    return partial(count)
+
+
 Build = Callable[..., DeterministicAugmenter]
 #: Its streams do not end together, so that there is no number of batches that all ranks get.
 WITH_GAPS = "streams of different lengths"
@@ -101,7 +105,10 @@ def loader(make_loader: Callable[[], Any], transform: Any = None, **own: Any) ->
     )
 
 
-def data_set(make_data: Callable[[], Any] = lambda: Samples(LENGTH), **own: Any) -> Build:
+samples = partial(Samples, LENGTH)
+
+
+def data_set(make_data: Callable[[], Any] = samples, **own: Any) -> Build:
     return lambda num_processes, **options: DeterministicAugmenter.from_dataset(
         make_data(), num_processes=num_processes, **{"seed": 19, **own, **options}
     )
@@ -114,26 +121,28 @@ SOURCES: dict[str, Build] = {
         OwnGenerator, batches_per_epoch=11, num_streams=4
     ),
     "a finite DataLoader in three streams": loader(
-        lambda: IndexLoader(21, 2, 3, return_incomplete=True)
+        partial(IndexLoader, 21, 2, 3, return_incomplete=True)
     ),
-    "a shuffled one without a seed": loader(lambda: IndexLoader(21, 2, 3, None)),
-    "a loader that shuffles by itself": loader(lambda: DummyDLWithShuffle(3), batches_per_epoch=11),
+    "a shuffled one without a seed": loader(partial(IndexLoader, 21, 2, 3, None)),
+    "a loader that shuffles by itself": loader(
+        partial(DummyDLWithShuffle, 3), batches_per_epoch=11
+    ),
     "a loader from batchgenerators' data set": loader(
         lambda: DataLoaderFromDataset(Squares(), 3, 2, return_incomplete=True, shuffle=True)
     ),
     "a list": loader(lambda: [*range(9)], num_streams=1),
     "an iterable": loader(Reiterable, num_streams=1),
-    "a function that makes a generator": loader(lambda: functools.partial(count), num_streams=1),
+    "a function that makes a generator": loader(a_function_that_counts, num_streams=1),
     "streams of different lengths": loader(UnevenStreams),
     "errors that are skipped": loader(
-        lambda: RaisesAt((0, 3, 4, 9), epochs=(0, 2)),
+        partial(RaisesAt, (0, 3, 4, 9), epochs=(0, 2)),
         batches_per_epoch=12,
         stateless=False,
         on_error=Skip(),
     ),
-    "items that are skipped": loader(lambda: BadItems(20, 2, 2, shuffle=False), on_error=Skip()),
+    "items that are skipped": loader(partial(BadItems, 20, 2, 2, shuffle=False), on_error=Skip()),
     "a data set": data_set(batch_size=2),
-    "an iterable data set": data_set(lambda: Sharded(LENGTH), batch_size=2, num_streams=3),
+    "an iterable data set": data_set(partial(Sharded, LENGTH), batch_size=2, num_streams=3),
     "a sampler": data_set(batch_size=3, sampler=RandomSampler(Samples(LENGTH))),
     "a sampler with a generator": data_set(
         batch_size=3, sampler=RandomSampler(range(LENGTH), generator=torch.Generator())
@@ -149,16 +158,45 @@ SOURCES: dict[str, Build] = {
 }
 
 
-@pytest.mark.parametrize("source", SOURCES)
-def test_batches_are_the_same_for_any_workers_killed_resumed_and_replayed(source: str) -> None:
-    found = run_all_ways(
-        lambda num_processes: SOURCES[source](num_processes, check=int(not num_processes))
-    )
+#: One of each class of source. What the others differ in, their order, is known before a worker
+#: has a batch to make.
+IN_WORKERS = (
+    "any step",
+    "streams",
+    "an endless iterator with a generator of its own",
+    "a finite DataLoader in three streams",
+    "a function that makes a generator",
+    "streams of different lengths",
+    "errors that are skipped",
+    "items that are skipped",
+    "a data set",
+    "an iterable data set",
+    "a sampler that is told the epoch",
+)
+
+
+def in_workers_or_slow() -> Iterator[Any]:
+    """Yield a case for every source, with workers where they might change a batch."""
+    for source in SOURCES:
+        yield pytest.param(source, with_workers(source, IN_WORKERS), id=source)
+        if source not in IN_WORKERS:
+            yield pytest.param(source, (0, 2), marks=pytest.mark.slow, id=f"{source}, in workers")
+
+
+@pytest.mark.parametrize(("source", "processes"), list(in_workers_or_slow()))
+def test_batches_are_the_same_for_any_workers_killed_resumed_and_replayed(
+    source: str, processes: tuple[int, ...]
+) -> None:
+    def make(num_processes: int) -> DeterministicAugmenter:
+        return SOURCES[source](num_processes, check=int(not num_processes))
+
+    found = run_all_ways(make, processes)
     for batches in found.batches.values():
         batches.update({key: without_witness(batch) for key, batch in batches.items()})
     assert not [words for words in found.words if "voxel spacing is zero" not in words]
     assert found.different() == []
-    assert set(found.batches["0 workers"]) == set(found.batches["2 workers"])
+    whole = [set(found.batches[f"{number} workers"]) for number in processes]
+    assert whole[0] == whole[-1]
     epochs = [prints(found.epoch("0 workers", epoch)) for epoch in (0, 2)]
     assert min(map(len, epochs)) > 3
     assert (epochs[0] == epochs[1]) == (source in THE_SAME_EVERY_EPOCH)

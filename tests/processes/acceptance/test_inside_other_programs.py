@@ -21,6 +21,7 @@ from detaug.system import import_lock as importing
 from tests.support.augmenters import Maker
 from tests.support.preloaded import run_code
 from tests.support.processes import PRELUDE, Script, environment_of_a_script, wait_until
+from tests.support.waiting import join
 from tests.support.witness import WITNESS, assert_made_by_workers, witness
 
 pytestmark = pytest.mark.timeout(180)
@@ -183,7 +184,7 @@ def halted_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
     wait_until((tmp_path / "importing").exists, "the import has begun")
     yield tmp_path / "go on"
     (tmp_path / "go on").touch()
-    thread.join()
+    join(thread, "the import has ended")
     del sys.modules["halted_import"]
 
 

@@ -4,10 +4,10 @@ so is what makes one.
 
 from __future__ import annotations
 
-import functools
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -171,10 +171,10 @@ FINITE: dict[str, tuple[Callable[[], Any], list[Any]]] = {
     "a tuple of arrays": (lambda: ({"a": 1}, {"a": 2}), [{"a": 1}, {"a": 2}]),
     "a range": (lambda: range(5), [0, 1, 2, 3, 4]),
     "a list iterator": (lambda: iter([3, 1, 2]), [3, 1, 2]),
-    "a class with only __next__": (lambda: IteratorOnly(4), [0, 1, 2, 3]),
-    "a function that makes a generator": (lambda: functools.partial(count_to, 4), [0, 1, 2, 3]),
+    "a class with only __next__": (partial(IteratorOnly, 4), [0, 1, 2, 3]),
+    "a function that makes a generator": (partial(partial, count_to, 4), [0, 1, 2, 3]),
     "a lambda that makes a generator": (lambda: lambda: (i * i for i in range(4)), [0, 1, 4, 9]),
-    "a class that makes an iterator": (lambda: functools.partial(IteratorOnly, 3), [0, 1, 2]),
+    "a class that makes an iterator": (partial(partial, IteratorOnly, 3), [0, 1, 2]),
     "an empty list": (list, []),
 }
 

@@ -5,8 +5,6 @@ parent is killed.
 from __future__ import annotations
 
 import gc
-import os
-import signal
 from collections.abc import Callable
 
 import pytest
@@ -164,8 +162,7 @@ def test_next_on_a_closed_augmenter_does_not_hang(make: Maker, n: int) -> None:
 
 
 def kill_and_watch(run: Script) -> None:
-    os.kill(run.pid, signal.SIGKILL)
-    run.process.wait()
+    run.kill()
     run.assert_nobody_left()
 
 
@@ -233,8 +230,7 @@ def test_workers_leave_though_a_forked_child_of_the_user_lives_on(
     )
     assert run.read_line() == "ready"
     children = run.others()
-    os.kill(run.pid, signal.SIGKILL)
-    run.process.wait()
+    run.kill()
     wait_until(lambda: len(run.alive()) <= 1, f"only the user's own child is left of {children}")
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,15 +63,15 @@ class BadPass:
 
 FINITE: dict[str, tuple[Callable[[], Any], list[Any]]] = {
     "one stream": (
-        lambda: BadItems(20, 1, shuffle=False),
+        partial(BadItems, 20, 1, shuffle=False),
         [[i] for i in range(20) if i not in (3, 11, 19)],
     ),
     "three streams": (
-        lambda: BadItems(20, 1, 3, shuffle=False),
+        partial(BadItems, 20, 1, 3, shuffle=False),
         [[i] for i in range(20) if i not in (3, 11, 19)],
     ),
     "pairs": (
-        lambda: BadItems(20, 2, 2, shuffle=False),
+        partial(BadItems, 20, 2, 2, shuffle=False),
         [[i, i + 1] for i in range(0, 20, 2) if i not in (2, 10, 18)],
     ),
     "dead after it": (BadPass, [0, 1, 2, 3, 4, 5]),

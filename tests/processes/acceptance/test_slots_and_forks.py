@@ -22,6 +22,7 @@ import detaug
 from tests.support.augmenters import Maker
 from tests.support.comparing import take
 from tests.support.processes import Script, descendants, wait_until
+from tests.support.waiting import join, receive
 from tests.support.witness import WITNESS, assert_made_by_workers, witness
 
 FORK = multiprocessing.get_context("fork")
@@ -77,7 +78,7 @@ def own_blocks() -> Callable[..., dict[str, int]]:
 
 def report_what_is_seen(batch: Any, ask: Connection, tell: Connection) -> None:
     tell.send(set(np.unique(batch["data"]).tolist()))
-    ask.recv()
+    receive(ask, "the child is asked again")
     tell.send(set(np.unique(batch["data"]).tolist()))
 
 
@@ -91,13 +92,13 @@ def test_forked_child_sees_the_batch_it_was_given_and_no_later_one(make: Maker) 
         child = FORK.Process(target=report_what_is_seen, args=(batch, asked, told))
         child.start()
         children.append((child, ask, hear, int(batch["data"][0])))
-        assert hear.recv() == {int(batch["data"][0])}
+        assert receive(hear, "the child has seen its batch") == {int(batch["data"][0])}
     del batch
     take(augmenter, 60)  # every slot that may be used again is, many times
     for child, ask, hear, step in children:
         ask.send(None)
-        assert hear.recv() == {step}
-        child.join()
+        assert receive(hear, "the child has seen its batch again") == {step}
+        join(child, "the child has ended")
 
 
 def test_child_that_was_forked_between_batches_does_not_keep_their_slots(
@@ -113,10 +114,10 @@ def test_child_that_was_forked_between_batches_does_not_keep_their_slots(
         (asked, ask), (hear, told) = FORK.Pipe(False), FORK.Pipe(False)
         child = FORK.Process(target=report_what_is_seen, args=(held, asked, told))
         child.start()
-        hear.recv()
+        receive(hear, "the child has seen its batch")
         mapped.append(len(own_blocks(child.pid)))
         ask.send(None)
-        child.join()
+        join(child, "the child has ended")
     assert mapped[-1] == 1, f"what the user holds and nothing else: {mapped}"
 
 

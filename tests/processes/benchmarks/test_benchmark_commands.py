@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import click
@@ -19,6 +18,7 @@ from benchmarks.report import Row, row_of, show
 from benchmarks.tables.__main__ import RESULTS, TABLES
 from detaug.tools.bench.timing import MeasurementError, Ratio
 from detaug.tools.cli.options import CannotRun, Command
+from tests.support.preloaded import run_code
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -48,14 +48,7 @@ def test_an_absent_library_is_one_line_with_the_cure() -> None:
         "util.find_spec = lambda name, *more: None if name == 'nilearn' else found(name, *more)\n"
         "runpy.run_module('benchmarks.nnunet', run_name='__main__')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_code(code, folder=REPOSITORY, environment=os.environ)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "the benchmarks need nilearn: pip install '.[benchmarks]'\n"
 

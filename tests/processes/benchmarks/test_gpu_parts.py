@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ from benchmarks.gpu import wheels
 from benchmarks.gpu.children import Child, ChildFailed, Send, result_in_child
 from benchmarks.gpu.machine import Utilisation
 from benchmarks.gpu.trainings import Trained, first_difference
+from tests.support.preloaded import run_code
+from tests.support.processes import wait_until
 
 # --- children
 # ------------------------------------------------------------------------------------------
@@ -120,8 +121,7 @@ def test_utilisation_is_the_mean_of_the_drivers_counter(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with Utilisation("cuda") as gpu:
-        while not done.exists():
-            time.sleep(0.01)
+        wait_until(done.exists, "the driver's program has printed its counters")
     assert gpu.percent == 60
 
 
@@ -179,8 +179,6 @@ assert sitk.Image is not None and plt.figure().add_subplot(1)
 import tifffile
 assert tifffile.__file__
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=Path(__file__).parents[3], capture_output=True, text=True
-    )
+    done = run_code(code, folder=Path(__file__).parents[3], environment=os.environ)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "['SimpleITK', 'matplotlib', 'seaborn']\n"

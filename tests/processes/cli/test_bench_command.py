@@ -23,6 +23,7 @@ from detaug.tools.bench.systems import OURS, SYSTEMS, Workers, _endless
 from detaug.tools.bench.timing import Consumption, usable_core_numbers
 from detaug.tools.cli import main
 from detaug.verification.factories import call_factory
+from tests.support.waiting import join
 
 PIPELINES = """
 import numpy as np
@@ -63,6 +64,8 @@ def broken():
 """
 
 QUICK = ("--processes", "1", "--seconds", "0.2")
+#: Of each system, where rounds are counted.
+ROUNDS = 2
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -77,9 +80,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bench")
     (folder / "benched.py").write_text(PIPELINES)
     target = f"{folder}/benched.py:make"
-    code, output = run(
-        target, *QUICK, "-o", str(folder / "found.png"), "--json", str(folder / "found.json")
-    )
+    results = ("-o", str(folder / "found.png"), "--json", str(folder / "found.json"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(benching, "ROUNDS", ROUNDS)
+        code, output = run(target, *QUICK, *results)
     assert code == 0, output
     (folder / "output.txt").write_text(output)
     return folder
@@ -91,8 +95,7 @@ def test_all_systems_are_measured_told_and_drawn(folder: Path) -> None:
         (each, 1) for each in SYSTEMS
     ]
     assert all(
-        len(row["batches_per_second"]) == benching.ROUNDS and not row["reason"]
-        for row in found["rates"]
+        len(row["batches_per_second"]) == ROUNDS and not row["reason"] for row in found["rates"]
     )
     output = (folder / "output.txt").read_text()
     assert all(each in output for each in (*SYSTEMS, "Drawn in"))
@@ -249,7 +252,7 @@ def busy_cores() -> Iterator[None]:
     yield
     for process in processes:
         process.kill()
-        process.join()
+        join(process, "a busy process has ended")
 
 
 @pytest.mark.usefixtures("busy_cores", "one_round")

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from detaug.tools.cli import main
+from tests.support.waiting import PATIENCE
 
 
 @pytest.mark.skipif(
@@ -27,6 +28,7 @@ def test_a_stdout_without_room_is_one_message_and_status_2(arguments: list[str])
             stderr=subprocess.PIPE,
             text=True,
             check=False,
+            timeout=PATIENCE,
         )
     assert (done.returncode, done.stderr) == (2, "Error: [Errno 28] No space left on device\n")
 

@@ -18,6 +18,7 @@ from detaug.system.progress import progress
 from detaug.tools.cli import main
 from tests.support.ledgers.runs import run
 from tests.support.processes import heed_interrupts
+from tests.support.waiting import PATIENCE, wait_for_line
 
 REPOSITORY = Path(__file__).parents[3]
 DETAUG = (sys.executable, "-m", "detaug")
@@ -39,8 +40,7 @@ def test_ctrl_c_ends_a_command_with_130_and_one_line() -> None:
         start_new_session=True,
     )
     assert process.stderr is not None
-    while process.stderr.readline() != "HANGING\n":
-        pass
+    wait_for_line(process.stderr, "HANGING", "the pipeline hangs")
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "interrupted\n")
@@ -52,8 +52,13 @@ def test_a_reader_that_goes_away_is_no_difference(tmp_path: Path) -> None:
     os.close(reader)
     done = subprocess.run(
         [*DETAUG, "diff", str(ledger), str(ledger)],
-        stdout=writer, stderr=subprocess.PIPE, text=True, check=False, env=ENVIRONMENT,
-    )  # fmt: skip
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env=ENVIRONMENT,
+        timeout=PATIENCE,
+    )
     os.close(writer)
     assert done.returncode == 141, "and not 1, which would mean that they differ"
     assert "Error" not in done.stderr

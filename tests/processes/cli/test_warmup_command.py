@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import detaug
+from tests.support.waiting import run_program
 
+#: What compiles in seconds: two kernels, and what they are made of.
 NEEDED = (
     "__init__",
     "ahead",
     "cache",
     "compiling",
     "elementary",
+    "low_resolution",
     "normals",
-    "scalars",
-    "statistics",
     "threefry",
 )
 FEW = {f"{name}.py" for name in NEEDED}
@@ -32,9 +32,7 @@ def warmup(site: Path, home: Path) -> tuple[int, int, Path]:
     }
     environment = {**inherited, "HOME": str(home), "PYTHONPATH": str(site)}
     command = [sys.executable, "-m", "detaug", "warmup"]
-    done = subprocess.run(
-        command, env=environment, cwd=site, capture_output=True, text=True, timeout=240
-    )
+    done = run_program(command, env=environment, cwd=site)
     assert done.returncode == 0, done.stderr
     found = re.search(
         r"(\d+) kernels: (\d+) compiled, (\d+) already there, in [\d.]+ s\n.* in (.+)\n",
@@ -67,6 +65,6 @@ def test_a_kernel_is_compiled_once_for_its_source(tmp_path: Path) -> None:
     assert warmup(site, home) == (0, number, folder)
     assert files == {file: file.stat().st_mtime_ns for file in folder.rglob("*.nb?")}
     with (site / "detaug" / "kernels" / "elementary.py").open("a") as source:
-        source.write("\n# changed\n")  # add_normals uses it, those of statistics do not
+        source.write("\n# changed\n")  # add_normals uses it, the other kernel does not
     assert warmup(site, home)[:2] == (1, number - 1)
     assert not list(home.iterdir())

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,10 +40,10 @@ def _read_address_zero() -> None:
 ENDINGS: dict[str, Callable[[], Any]] = {
     "segmentation fault": _read_address_zero,
     "killed as by the out-of-memory killer": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "os._exit(7)": lambda: os._exit(7),
+    "os._exit(7)": partial(os._exit, 7),
     "sys.exit()": sys.exit,
-    "sys.exit('no licence')": lambda: sys.exit("no licence"),
-    "closes every descriptor": lambda: os.closerange(3, 1000),
+    "sys.exit('no licence')": partial(sys.exit, "no licence"),
+    "closes every descriptor": partial(os.closerange, 3, 1000),
     "cancelled": _cancel,
 }
 
@@ -102,14 +103,15 @@ LEAKED: list[Any] = []
 
 
 class CountsAndLeaks(RandomLoader):
-    """Keeps 40 MB of every batch, with a count that makes it a loader of streams."""
+    """Keeps some bytes of every batch, with a count that makes it a loader of streams."""
 
-    def __init__(self) -> None:
+    def __init__(self, leak: int = 40 * 2**20) -> None:
         super().__init__()
+        self._leak = leak
         self._count = 0
 
     def generate_train_batch(self) -> dict[str, Any]:
-        LEAKED.append(np.ones(40 * 2**20, np.uint8))
+        LEAKED.append(np.ones(self._leak, np.uint8))
         self._count += 1
         return {**super().generate_train_batch(), "count": self._count}
 

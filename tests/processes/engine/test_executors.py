@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from detaug.engine.executor import EngineContext, Executor
 from detaug.engine.in_process import InThisProcess
 from tests.support.executor_suite import *  # noqa: F403
 from tests.support.executor_suite import Draws, Numbers, Running, running
+from tests.support.waiting import run_in_threads
 
 EXECUTORS: dict[str, Callable[[], Executor]] = {
     "in process": InThisProcess,
@@ -57,9 +58,5 @@ def test_two_augmenters_of_two_threads_do_not_mix_their_global_generators() -> N
     def take(number: int) -> None:
         found[number].extend(fingerprint(batch) for batch in augmenters[number])
 
-    threads = [threading.Thread(target=take, args=(number,)) for number in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads([partial(take, 0), partial(take, 1)], "a thread has its batches")
     assert found == expected

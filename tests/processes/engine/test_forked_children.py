@@ -12,6 +12,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import torch
 from detaug import DeterministicAugmenter, current, fingerprint
 from tests.processes.engine.settings_pipelines import Counter, Shows, default_dtype
 from tests.support.processes import worker_pids
+from tests.support.waiting import exit_code, join, result_of, wait_readable
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -42,8 +44,8 @@ def in_child(do: Callable[[], Any]) -> Any:
             os._exit(0)
     os.close(write)
     with os.fdopen(read) as file:
-        text = file.read()
-    os.waitpid(pid, 0)
+        text = result_of(file.read, "the child has said what it found")
+    assert exit_code(pid, "the child has ended") == 0
     return json.loads(text)
 
 
@@ -56,21 +58,32 @@ def started(num_processes: int = 2, take: int = 3) -> DeterministicAugmenter:
     return augmenter
 
 
+def print_of_next(augmenter: DeterministicAugmenter) -> str:
+    return fingerprint(next(augmenter))
+
+
+def print_of_next_method(augmenter: DeterministicAugmenter) -> str:
+    return fingerprint(augmenter.next())
+
+
+def batches_of_an_epoch(augmenter: DeterministicAugmenter) -> int:
+    return len(list(augmenter))
+
+
+WANTS_WORKERS: dict[str, Callable[[DeterministicAugmenter], Any]] = {
+    "next": print_of_next,
+    ".next": print_of_next_method,
+    "for": batches_of_an_epoch,
+    "_start": DeterministicAugmenter._start,
+    "restart": DeterministicAugmenter.restart,
+}
+
+
 @pytest.mark.parametrize("take", [0, 3])
-@pytest.mark.parametrize(
-    "do",
-    [
-        lambda augmenter: fingerprint(next(augmenter)),
-        lambda augmenter: fingerprint(augmenter.next()),
-        lambda augmenter: len(list(augmenter)),
-        lambda augmenter: augmenter._start(),
-        lambda augmenter: augmenter.restart(),
-    ],
-    ids=["next", ".next", "for", "_start", "restart"],
-)
-def test_what_needs_workers_is_an_error_in_a_child(do: Callable[[Any], Any], take: int) -> None:
+@pytest.mark.parametrize("use", WANTS_WORKERS)
+def test_what_needs_workers_is_an_error_in_a_child(use: str, take: int) -> None:
     with started(take=take) as augmenter:
-        said = in_child(lambda: do(augmenter))
+        said = in_child(partial(WANTS_WORKERS[use], augmenter))
         if said is not None:  # they are there already, and it had nothing to do
             assert said.startswith("RuntimeError: this augmenter was made in another process")
             assert f"pid {os.getpid()}" in said
@@ -81,20 +94,27 @@ def test_what_needs_workers_is_an_error_in_a_child(do: Callable[[Any], Any], tak
 def test_moving_is_an_error_in_a_child_where_workers_run() -> None:
     with started() as augmenter:
         state = augmenter.state_dict()
-        for do in (
-            lambda: augmenter.set_epoch(2),
-            lambda: augmenter.load_state_dict({**state, "step": 50}),
+        for move in (
+            partial(augmenter.set_epoch, 2),
+            partial(augmenter.load_state_dict, {**state, "step": 50}),
         ):
-            assert "made in another process" in in_child(do)
+            assert "made in another process" in in_child(move)
+
+
+def print_of_replay(augmenter: DeterministicAugmenter, step: int) -> str:
+    return fingerprint(augmenter.replay(0, step))
+
+
+def position(augmenter: DeterministicAugmenter) -> list[int]:
+    return [len(augmenter), augmenter.epoch, augmenter.step]
 
 
 def test_state_and_replay_work_in_a_child() -> None:
     with started() as augmenter:
         assert in_child(augmenter.state_dict) == augmenter.state_dict()
-        assert in_child(lambda: fingerprint(augmenter.replay(0, 1))) == fingerprint(
-            augmenter.replay(0, 1)
-        )
-        assert in_child(lambda: [len(augmenter), augmenter.epoch, augmenter.step]) == [100, 0, 3]
+        replayed = partial(print_of_replay, augmenter, 1)
+        assert in_child(replayed) == replayed()
+        assert in_child(partial(position, augmenter)) == [100, 0, 3]
 
 
 def test_closing_in_a_child_leaves_the_parents_workers_alone() -> None:
@@ -106,11 +126,10 @@ def test_closing_in_a_child_leaves_the_parents_workers_alone() -> None:
             augmenter.__exit__(None, None, None)
 
         assert in_child(close) is None
-        child = multiprocessing.get_context("fork").Process(
-            target=augmenter.close
-        )  # its exit handlers run as well
+        # Its exit handlers run as well.
+        child = multiprocessing.get_context("fork").Process(target=augmenter.close)
         child.start()
-        child.join()
+        join(child, "the child has closed the augmenter")
         assert child.exitcode == 0
         assert len([next(augmenter) for _ in range(50)]) == 50
         assert set(pids) <= set(worker_pids())
@@ -118,7 +137,7 @@ def test_closing_in_a_child_leaves_the_parents_workers_alone() -> None:
 
 def test_without_workers_a_child_goes_on() -> None:
     with started(num_processes=0) as augmenter:
-        assert in_child(lambda: fingerprint(next(augmenter))) == fingerprint(next(augmenter))
+        assert in_child(partial(print_of_next, augmenter)) == print_of_next(augmenter)
 
 
 class Waits(Counter):
@@ -137,16 +156,17 @@ class Waits(Counter):
 def test_without_workers_a_child_goes_on_though_another_thread_was_making_a_batch() -> None:
     (is_there, there), (may_go_on, go_on) = os.pipe(), os.pipe()
     augmenter = DeterministicAugmenter(Waits(there, may_go_on), None, 0, seed=1, check=False)
-    expected = [fingerprint(augmenter.replay(0, step)) for step in (1, 0)]
-    thread = threading.Thread(target=lambda: next(augmenter))
+    expected = [print_of_replay(augmenter, step) for step in (1, 0)]
+    thread = threading.Thread(target=next, args=(augmenter,), daemon=True)
     thread.start()
-    os.read(is_there, 1)
-    assert (
-        in_child(lambda: [fingerprint(augmenter.replay(0, 1)), fingerprint(next(augmenter))])
-        == expected
-    )
+    wait_readable(is_there, "the thread makes a batch")
+
+    def replay_and_next() -> list[str]:
+        return [print_of_replay(augmenter, 1), print_of_next(augmenter)]
+
+    assert in_child(replay_and_next) == expected
     os.write(go_on, b"!")
-    thread.join()
+    join(thread, "the thread has its batch")
     assert augmenter.step == 1
     for end in (is_there, there, may_go_on, go_on):
         os.close(end)
@@ -190,14 +210,13 @@ class Forks:
         looked = 0
         if self.child:
             os.close(self.go)
-            looked = os.waitpid(self.child, 0)[1]
+            looked = exit_code(self.child, "the child has looked at its batch")
         ready, self.go = os.pipe()
         self.child = os.fork()
         if self.child == 0:
             os.close(self.go)
-            beside = [
-                np.full(300_000, -1, np.float32) for _ in range(20)
-            ]  # which must not lie where the batch does
+            # They must not lie where the batch does.
+            beside = [np.full(300_000, -1, np.float32) for _ in range(20)]
             os.read(ready, 1)
             os._exit(int(not beside or not (batch == current().step).all()))
         os.close(ready)
@@ -220,11 +239,9 @@ def test_a_child_sees_batches_of_workers_that_are_gone() -> None:
         held += [next(augmenter) for _ in range(8)]
 
     def look() -> bool:
-        beside = [
-            np.full(300_000, -1, np.float32) for _ in range(20)
-        ]  # which must not lie where the batches do
-        return bool(beside) and all(
-            (batch["data"] == step).all() for step, batch in enumerate(held)
-        )
+        # They must not lie where the batches do.
+        beside = [np.full(300_000, -1, np.float32) for _ in range(20)]
+        seen = [np.unique(batch["data"]).tolist() for batch in held]
+        return len(beside) == 20 and seen == [[step] for step in range(len(held))]
 
     assert in_child(look) is True

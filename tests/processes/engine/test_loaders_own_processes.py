@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 
 import pytest
@@ -81,6 +79,5 @@ def test_nothing_that_a_loader_started_outlives_a_killed_parent(
     run = script(RUN.replace("[next", "print('begun') or [next", 1), "fork", what, prelude=LOADERS)
     assert run.read_line() == "begun"
     wait_until(lambda: len(run.others()) > 4, "the loader's processes are there")
-    os.kill(run.pid, signal.SIGKILL)
-    run.process.wait()
+    run.kill()
     run.assert_nobody_left()

@@ -13,6 +13,7 @@ import pytest
 
 from detaug.system.interpreters import InterpreterOptions
 from tests.support.processes import Script
+from tests.support.waiting import PATIENCE, exit_code
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -92,7 +93,7 @@ def test_a_fork_does_not_hold_up_a_thread_that_starts_an_interpreter() -> None:
 
     def starts() -> None:
         for _ in range(20):
-            started.append(InterpreterOptions.here().start("pass", ()).wait())
+            started.append(InterpreterOptions.here().start("pass", ()).wait(PATIENCE))
 
     thread, children = threading.Thread(target=starts, daemon=True), []
     thread.start()
@@ -105,7 +106,7 @@ def test_a_fork_does_not_hold_up_a_thread_that_starts_an_interpreter() -> None:
     is_held_up = thread.is_alive()
     for child in children:
         os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        exit_code(child, "a killed child has ended")
     thread.join(30)
     assert not is_held_up
     assert started == [0] * 20

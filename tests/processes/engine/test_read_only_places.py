@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import Script
+from tests.support.waiting import run_program
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -49,7 +49,7 @@ def wrapped(mounts: str) -> tuple[str, ...]:
         sys.platform == "linux"
         and os.geteuid() == 0
         and shutil.which("unshare") is not None
-        and subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0
+        and run_program([*command, "true"]).returncode == 0
     )
     if not possible:
         pytest.skip("a mount namespace takes root")

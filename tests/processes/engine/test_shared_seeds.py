@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import json
 import logging
-import multiprocessing
-import os
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.distributed
 
 from detaug import DeterministicAugmenter, current
-from tests.support.preloaded import run_code
+from tests.support.ranks import found_by_ranks, rank_file, start_ranks
 
 
 class Loader:
@@ -74,7 +71,7 @@ def run_rank(rank: int, folder: str) -> None:
                 )
             )
         ]
-    Path(folder, f"rank{rank}.json").write_text(json.dumps(found))
+    rank_file(folder, rank).write_text(json.dumps(found))
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
@@ -101,15 +98,7 @@ def refusal(function: Callable[[], Any]) -> str:
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[str]]]:
-    folder = tmp_path_factory.mktemp("ranks")
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("RANK", "WORLD_SIZE", "DETAUG_SEED")
-    }
-    done = run_code(Path(__file__), str(folder), folder=folder, environment=kept)
-    assert done.returncode == 0, done.stderr
-    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
+    return found_by_ranks(__file__, 2, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.mark.parametrize("case", ["same", "same again", "ranks of its own"])
@@ -219,10 +208,4 @@ def test_the_same_pipeline_twice_at_the_same_time_is_logged_once(
 
 
 if __name__ == "__main__":
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=run_rank, args=(rank, sys.argv[1])) for rank in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    sys.exit(max(abs(process.exitcode or 0) for process in processes))
+    start_ranks(run_rank, 2, sys.argv[1])

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.loaders import RandomLoader, RandomSampler
 from tests.support.processes import wait_until
+from tests.support.waiting import run_program
 from tests.support.witness import WITNESS
 
 pytestmark = pytest.mark.timeout(90)
@@ -135,20 +135,15 @@ def stuck(tmp_path: Path) -> Iterator[Path]:
     image, place = tmp_path / "image", tmp_path / "place"
     image.write_bytes(bytes(8 << 20))
     place.mkdir()
-    subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
-    if subprocess.run(
-        ["mount", "-o", "loop", str(image), str(place)], capture_output=True
-    ).returncode:
+    assert run_program(["mkfs.ext4", "-q", "-F", str(image)]).returncode == 0
+    if run_program(["mount", "-o", "loop", str(image), str(place)]).returncode:
         pytest.skip("no file system can be mounted here")
-    subprocess.run(["fsfreeze", "-f", str(place)], check=True)
+    assert run_program(["fsfreeze", "-f", str(place)]).returncode == 0
     try:
         yield place
     finally:
-        subprocess.run(["fsfreeze", "-u", str(place)], capture_output=True)
-        wait_until(
-            lambda: subprocess.run(["umount", str(place)], capture_output=True).returncode == 0,
-            "unmounted",
-        )
+        run_program(["fsfreeze", "-u", str(place)])
+        wait_until(lambda: run_program(["umount", str(place)]).returncode == 0, "unmounted")
 
 
 def test_worker_that_a_stuck_file_system_holds_is_abandoned_and_its_batch_made_elsewhere(
@@ -169,7 +164,7 @@ def test_worker_that_a_stuck_file_system_holds_is_abandoned_and_its_batch_made_e
     augmenter.close()
     held = int((tmp_path / "pid").read_text())
     assert psutil.pid_exists(held)
-    subprocess.run(["fsfreeze", "-u", str(stuck)], check=True)
+    assert run_program(["fsfreeze", "-u", str(stuck)]).returncode == 0
     wait_until(
         lambda: not psutil.pid_exists(held), "it ends when the file system answers", patience=10
     )

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import locale
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -26,6 +25,7 @@ from tests.processes.engine import settings_pipelines as pipelines
 from tests.support.augmenters import workers
 from tests.support.logs import records_of
 from tests.support.preloaded import run_code
+from tests.support.waiting import run_program
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -51,7 +51,7 @@ def other_locale() -> AbstractContextManager[Any]:
     return set_and_back(
         lambda name: locale.setlocale(locale.LC_ALL, name),
         wanted,
-        lambda: locale.setlocale(locale.LC_ALL),
+        partial(locale.setlocale, locale.LC_ALL),
     )()
 
 
@@ -78,12 +78,12 @@ SETTINGS: dict[str, tuple[Setting, Any]] = {
     ),
     "onednn": (lambda: torch.backends.mkldnn.flags(enabled=False), False),
     "grad": (torch.no_grad, False),
-    "numpy_errors": (lambda: np.errstate(divide="raise"), None),
+    "numpy_errors": (partial(np.errstate, divide="raise"), None),
     "locale": (other_locale, None),
     "recursion_limit": (set_and_back(sys.setrecursionlimit, 2345, sys.getrecursionlimit), 2345),
     "denormals of torch and NumPy": (nullcontext, bytes(32)),
     # in the default dtype, which is set as well
-    "autocast": (lambda: torch.autocast("cpu", dtype=torch.bfloat16), "torch.float64"),
+    "autocast": (partial(torch.autocast, "cpu", dtype=torch.bfloat16), "torch.float64"),
     "threads": (
         set_and_back(torch.set_num_threads, 2, torch.get_num_threads),
         (1, ["1", "1", "1"]),
@@ -185,14 +185,7 @@ def environment_with(**variables: str) -> dict[str, str]:
 
 def run_python(code: str, *arguments: str, **variables: str) -> str:
     """In an interpreter of its own, for what it reads from the environment when it starts."""
-    run = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        env=environment_with(**variables),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    run = run_program([sys.executable, "-c", code, *arguments], env=environment_with(**variables))
     assert run.returncode == 0, run.stderr
     return run.stdout
 

@@ -14,6 +14,8 @@ import psutil
 import pytest
 
 from tests.support.preloaded import WITH_NUMBA
+from tests.support.processes import wait_until
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -43,7 +45,7 @@ def start(cache: Path, *arguments: str) -> subprocess.Popen[str]:
 
 def test_the_caller_only_loads_what_others_compiled(tmp_path: Path) -> None:
     process = start(tmp_path)
-    out, err = process.communicate()
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
     assert out.split("\n")[:-1] == ["5 True", *["0 1"] * 5, "0"]
     assert "compiling 5 kernels" in err
@@ -52,7 +54,7 @@ def test_the_caller_only_loads_what_others_compiled(tmp_path: Path) -> None:
 
 def test_what_others_cannot_compile_the_caller_compiles(tmp_path: Path) -> None:
     process = start(tmp_path, "import os; os.kill(os.getpid(), 9)")
-    out, err = process.communicate()
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
     assert out.split("\n")[:-1] == ["5 True", *["1 0"] * 5, "0"]
 
@@ -60,13 +62,11 @@ def test_what_others_cannot_compile_the_caller_compiles(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_ctrl_c_ends_them_all(tmp_path: Path) -> None:
     process = start(tmp_path, "import time; time.sleep(100)")
-    children: list[psutil.Process] = []
-    while len(children) < 2:
-        assert process.poll() is None
-        time.sleep(0.02)
-        children = psutil.Process(process.pid).children()
+    program = psutil.Process(process.pid)
+    wait_until(lambda: len(program.children()) == 2, "two interpreters compile")
+    children = program.children()
     time.sleep(0.5)  # wherever it is by then
     process.send_signal(signal.SIGINT)
-    process.communicate()
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == -signal.SIGINT
     assert not psutil.wait_procs(children, timeout=20)[1]

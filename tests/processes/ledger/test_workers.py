@@ -19,6 +19,7 @@ from detaug.ledger.lines import read_lines
 from detaug.system.atomic_files import whole_file
 from tests.support.ledgers.runs import Draws, augmenter, digest, kinds, lines, run, steps, take
 from tests.support.processes import wait_until, worker_pids
+from tests.support.waiting import exit_code
 
 
 class Volumes(Draws):
@@ -84,8 +85,8 @@ def test_a_program_that_is_killed_again_and_again_ends_with_the_digest_of_one_th
             )
             time.sleep(moments.uniform(0, 0.01))
             os.killpg(pid, signal.SIGKILL)
-        status = os.waitpid(pid, 0)[1]
-        assert status == (signal.SIGKILL if kills < 6 else 0), progress.read_text()
+        expected = -signal.SIGKILL if kills < 6 else 0
+        assert exit_code(pid, "the training has ended") == expected, progress.read_text()
         assert all(line.startswith(b'{"kind":"') for line in read_lines(ledger))
     assert steps(ledger)[:400] == [(epoch, step) for epoch in range(10) for step in range(40)]
     assert digest(ledger) == digest(run(tmp_path / "whole.jsonl", 400, batches_per_epoch=40))
@@ -110,7 +111,7 @@ def test_a_fork_that_lives_on_does_not_keep_the_file(
             take(made, 1)
         finally:
             os.kill(fork, signal.SIGKILL)
-            os.waitpid(fork, 0)
+            exit_code(fork, "the killed fork has ended")
     assert kinds(tmp_path / "run.jsonl") == ["header", "batch"], "from the start of its epoch"
     assert "stopped" not in caplog.text
 
@@ -124,6 +125,6 @@ def test_a_fork_of_the_program_writes_nothing(tmp_path: Path) -> None:
                 take(made, 2)
                 os._exit(0)
             os._exit(1)
-        assert os.waitpid(fork, 0)[1] == 0
+        assert exit_code(fork, "the fork has ended") == 0
         take(made, 1)
     assert steps(tmp_path / "run.jsonl") == [(0, 0), (0, 1), (0, 2)]

@@ -12,6 +12,7 @@ import resource
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +29,7 @@ from detaug.ledger.reading import LedgerSummary, read_header, records
 from detaug.versions import NUMERICS, source_digest
 from tests.support.ledgers.runs import Draws, augmenter, digest, kinds, lines, run, steps, take
 from tests.support.logs import records_of
+from tests.support.waiting import run_in_threads
 
 
 @pytest.fixture
@@ -213,11 +215,7 @@ def test_a_batch_whose_delivery_is_interrupted_has_one_line(
 
 def test_lines_of_several_threads_come_in_their_batches_order(tmp_path: Path) -> None:
     with augmenter(tmp_path / "run.jsonl", batches_per_epoch=120) as made:
-        threads = [threading.Thread(target=lambda: take(made, 30)) for _ in range(4)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
+        run_in_threads([partial(take, made, 30)] * 4, "a thread has its batches")
     assert steps(tmp_path / "run.jsonl") == [(0, step) for step in range(120)]
 
 

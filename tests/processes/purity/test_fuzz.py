@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import cloudpickle
@@ -58,6 +59,22 @@ class Holder:
     __call__ = run
 
 
+def _itself(cell: Any) -> Any:
+    return cell
+
+
+def _in_a_list(cell: Any) -> Any:
+    return [cell]
+
+
+def _in_a_dict(cell: Any) -> Any:
+    return {"a": {"b": cell}}
+
+
+def _in_a_tuple(cell: Any) -> Any:
+    return (0, (cell,))
+
+
 def _behind_annotations(cell: Any) -> Any:
     return {
         "annotations": [{"id": number, "box": [number, 2, 3]} for number in range(900)],
@@ -65,17 +82,33 @@ def _behind_annotations(cell: Any) -> Any:
     }
 
 
-CONTAINERS: dict[str, Callable[[Any], Holder]] = {
-    "attribute": lambda cell: Holder(cell, lambda held: held),
-    "list": lambda cell: Holder([cell], lambda held: held[0]),
-    "dict": lambda cell: Holder({"a": {"b": cell}}, lambda held: held["a"]["b"]),
-    "tuple": lambda cell: Holder((0, (cell,)), lambda held: held[1][0]),
-    "behind 900 dicts": lambda cell: Holder(
-        _behind_annotations(cell), lambda held: held["last"][0]
-    ),
-    "object in an object": lambda cell: Holder(
-        Holder([cell], lambda held: held[0]), lambda inner: inner.held[0]
-    ),
+class Behind:
+    """Finds what lies behind these keys, one in the other."""
+
+    def __init__(self, *keys: Any) -> None:
+        self.keys = keys
+
+    def __call__(self, held: Any) -> Any:
+        for key in self.keys:
+            held = held[key]
+        return held
+
+
+def _in_an_object(cell: Any) -> Any:
+    return Holder([cell], Behind(0))
+
+
+def _of_an_object(holder: Holder) -> Any:
+    return holder.find(holder.held)
+
+
+CONTAINERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "attribute": (_itself, _itself),
+    "list": (_in_a_list, Behind(0)),
+    "dict": (_in_a_dict, Behind("a", "b")),
+    "tuple": (_in_a_tuple, Behind(1, 0)),
+    "behind 900 dicts": (_behind_annotations, Behind("last", 0)),
+    "object in an object": (_in_an_object, _of_an_object),
 }
 
 
@@ -83,11 +116,22 @@ def _apply(data: Any, holder: Holder) -> Any:
     return holder.run(data)
 
 
+def _as_partial(holder: Holder) -> Callable[[Any], Any]:
+    return functools.partial(_apply, holder=holder)
+
+
+def _as_closure(holder: Holder) -> Callable[[Any], Any]:
+    def run(data: Any) -> Any:
+        return holder.run(data)
+
+    return run
+
+
 FORMS: dict[str, Callable[[Holder], Callable[[Any], Any]]] = {
-    "object": lambda holder: holder,
-    "bound method": lambda holder: holder.run,
-    "partial": lambda holder: functools.partial(_apply, holder=holder),
-    "closure": lambda holder: lambda data: holder.run(data),
+    "object": _itself,
+    "bound method": attrgetter("run"),
+    "partial": _as_partial,
+    "closure": _as_closure,
 }
 
 
@@ -170,7 +214,8 @@ def _can_travel(value: Any) -> bool:
 def pipelines(draw: st.DrawFn, start_methods: tuple[str, ...]) -> tuple[Make, bool]:
     """Makes augmenters; and whether detaug itself makes them right, by copies for every batch."""
     cell, place = draw(st.sampled_from(sorted(CELLS))), draw(st.sampled_from(sorted(PLACES)))
-    holder = CONTAINERS[draw(st.sampled_from(sorted(CONTAINERS)))](CELLS[cell]())
+    pack, find = CONTAINERS[draw(st.sampled_from(sorted(CONTAINERS)))]
+    holder = Holder(pack(CELLS[cell]()), find)
     make = PLACES[place](FORMS[draw(st.sampled_from(sorted(FORMS)))](holder))
     method = draw(st.sampled_from(start_methods))
 

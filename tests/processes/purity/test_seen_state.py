@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -174,8 +174,8 @@ COPIED: dict[str, Callable[[], Any]] = {
     "__slots__": Slotted,
     "dict cache": Remembers,
     "None, then loaded": LoadsOnFirstUse,
-    "small buffers": lambda: Buffers(600),
-    "large buffers": lambda: Buffers(20_000),
+    "small buffers": partial(Buffers, 600),
+    "large buffers": partial(Buffers, 20_000),
     "nn.Module": HoldsANetwork,
     "closure": closure,
     "__getattr__": InAnotherObject,

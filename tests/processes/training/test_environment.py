@@ -7,7 +7,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from detaug.system import limits
 from detaug.training import machine
 from detaug.training.machine import environment
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__, source_digest
+from tests.support.preloaded import run_code
 
 
 def test_record_is_json_and_says_what_is_installed_and_set() -> None:
@@ -95,7 +95,7 @@ def test_no_host_user_or_home_is_in_it(monkeypatch: pytest.MonkeyPatch, tmp_path
         assert getpass.getuser() not in text
 
 
-def test_asking_changes_nothing_and_loads_nothing_heavy() -> None:
+def test_asking_changes_nothing_and_loads_nothing_heavy(tmp_path: Path) -> None:
     # in a fresh process, where nothing is fixed yet
     code = """
 import json, multiprocessing, os, random, sys, warnings
@@ -113,9 +113,7 @@ assert first["switches"] == second["switches"] and first["variables"] == second[
 heavy = {"numba", "scipy", "nnunetv2", "batchgeneratorsv2", "torch._dynamo", "torch._inductor"} & set(sys.modules)
 assert not heavy, heavy
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = run_code(code, folder=tmp_path, environment=os.environ)
     assert done.returncode == 0, done.stderr
 
 

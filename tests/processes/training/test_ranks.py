@@ -7,11 +7,9 @@ none of its threads, so that forking them is quick and safe.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import random
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +18,7 @@ import torch.distributed
 
 from detaug.seeding.ranks import RankUnknown, known_rank, process_group, rank_and_world_size
 from detaug.training import isolate_rng, seed_everything
-from tests.support.preloaded import run_code
+from tests.support.ranks import found_by_ranks, rank_file, start_ranks
 
 RANKS = 3
 
@@ -77,28 +75,13 @@ def run_rank(rank, folder):
     found = seeds_in_this_group(rank)
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
-    Path(folder, f"rank{rank}.json").write_text(json.dumps(found))
-
-
-def start_ranks(folder):
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=run_rank, args=(rank, folder)) for rank in range(RANKS)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    sys.exit(max(abs(process.exitcode) for process in processes))
+    rank_file(folder, rank).write_text(json.dumps(found))
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     """What each rank found."""
-    folder = tmp_path_factory.mktemp("ranks")
-    from_outside = ("RANK", "WORLD_SIZE", "DETAUG_SEED")
-    kept = {name: value for name, value in os.environ.items() if name not in from_outside}
-    done = run_code(Path(__file__), str(folder), folder=folder, environment=kept)
-    assert done.returncode == 0, done.stderr
-    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(RANKS)]
+    return found_by_ranks(__file__, RANKS, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.fixture(autouse=True)
@@ -195,4 +178,4 @@ def test_one_of_several_processes_does_not_draw_a_seed_for_itself(
 
 
 if __name__ == "__main__":
-    start_ranks(sys.argv[1])
+    start_ranks(run_rank, RANKS, sys.argv[1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from detaug.versions import NUMERICS
 from tests.support.transforms import golden
+from tests.support.waiting import run_program
 
 ROOT = Path(__file__).parents[3]
 
@@ -71,14 +71,11 @@ def made_with(environment: dict[str, str]) -> dict[str, Any]:
     kept = {
         k: v for k, v in os.environ.items() if k not in ("ATEN_CPU_CAPABILITY", "NUMBA_CPU_NAME")
     }
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-m", "tests.support.transforms.golden"],
+        timeout=COMPILING,
         cwd=ROOT,
         env={**kept, "PYTHONPATH": str(ROOT), **environment},
-        capture_output=True,
-        text=True,
-        timeout=COMPILING,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     made: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

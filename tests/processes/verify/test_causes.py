@@ -5,14 +5,13 @@ differs.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
 from detaug.system.interception import Site
 from detaug.verification import Result, verify
 from tests.processes.verify import pipelines
+from tests.support.preloaded import run_code
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -107,15 +106,7 @@ def test_hash_order_is_told_by_other_interpreters_with_its_transform() -> None:
         "print([row.what for row in result.rows if not row.ok]); print(result.cause.what); "
         "print(result.cause.difference)"
     )
-    environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment,
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = run_code(code, folder=REPOSITORY, environment=os.environ)
     assert done.returncode == 0, done.stderr
     rows, what, *difference = done.stdout.splitlines()
     assert rows == str(["other interpreters, with another PYTHONHASHSEED"])

@@ -4,6 +4,7 @@ arguments of its own.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -126,7 +127,7 @@ def test_a_seed_given_to_verify_comes_before_the_augmenters() -> None:
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
-        (lambda: Squares(0), "is empty"),
+        (partial(Squares, 0), "is empty"),
         (lambda: ([], None), "no batch"),
         (Endless, r"returned Endless: return \(it, None\)"),
         (lambda: (1, 2, 3), "it returned tuple of 3"),

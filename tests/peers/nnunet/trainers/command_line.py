@@ -12,10 +12,13 @@ from pathlib import Path
 import psutil
 
 from tests.peers.nnunet.trainers.small_datasets import KINDS
+from tests.support.waiting import wait_for_line
 
 REPOSITORY = Path(__file__).parents[4]
 SHORT = Path(__file__).parent / "short"
 EXTERNAL = REPOSITORY / "detaug" / "nnunet" / "external"  # as `detaug nnunet path` prints
+#: Seconds of a training, on a busy machine.
+LONGEST_TRAINING = 1200.0
 NNUNET_TRAIN = Path(sys.executable).with_name("nnUNetv2_train")
 
 
@@ -85,7 +88,7 @@ class Run:
         """Run the command, which may fail."""
         return subprocess.run(
             self.command(*flags), env=self.variables(seed, processes, **more), cwd=self.root, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LONGEST_TRAINING,
         )  # fmt: skip
 
     def train_until_killed(
@@ -98,13 +101,9 @@ class Run:
             stderr=subprocess.STDOUT,
         ) as training:  # fmt: skip
             assert training.stdout is not None
-            seen = []
-            for line in training.stdout:
-                seen.append(line)
-                if "WAITING TO BE KILLED" in line:
-                    break
-            else:
-                raise AssertionError("".join(seen)[-6000:])
+            wait_for_line(
+                training.stdout, "WAITING TO BE KILLED", "the epoch has begun", LONGEST_TRAINING
+            )
             children = psutil.Process(training.pid).children(recursive=True)
             training.send_signal(signal.SIGKILL)
         return children

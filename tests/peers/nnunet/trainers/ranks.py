@@ -22,7 +22,9 @@ import torch.distributed
 from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as nnunet
 
 from detaug.nnunet import DetAugLoading
+from tests.peers.nnunet.trainers.command_line import LONGEST_TRAINING
 from tests.peers.nnunet.trainers.in_process import Short, new_trainer
+from tests.support.waiting import exit_code
 
 
 class OnCPU(Short):
@@ -83,7 +85,7 @@ def together(world_size: int, root: Path, results: Path, **environment: str) -> 
             finally:
                 os._exit(code)
         ranks.append(pid)
-    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ranks]
+    codes = [exit_code(pid, "a rank has ended", patience=LONGEST_TRAINING) for pid in ranks]
     if any(codes) and not environment:
         raise SystemExit(f"{world_size} ranks: {codes}")
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -27,6 +26,7 @@ from tests.peers.nnunet.trainers.in_process import (
     ShortDeterministic,
     new_trainer,
 )
+from tests.support.waiting import run_program
 
 
 def record_of(
@@ -212,14 +212,9 @@ print(json.dumps(machine_of(torch.device("cpu"), torch.nn.Identity(), batches_va
 def test_a_machine_with_other_vector_units_is_told_and_refused(
     baseline: RunRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", MACHINE],
-        env={**os.environ, "ATEN_CPU_CAPABILITY": "default"},
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    environment = {**os.environ, "ATEN_CPU_CAPABILITY": "default"}
+    done = run_program([sys.executable, "-c", MACHINE], env=environment, cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr
     cpu = json.loads(done.stdout)["cpu"]
     there = replace(baseline, machine={**baseline.machine, "cpu": cpu})
     here = torch.backends.cpu.get_cpu_capability()

@@ -6,7 +6,6 @@ nnU-Net's own start wants NCCL and CUDA; here processes of a gloo group train on
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from tests.peers.nnunet.trainers.command_line import REPOSITORY, checkpoints
 from tests.support.ledgers.runs import steps
+from tests.support.waiting import run_program
 
 
 @pytest.mark.slow
@@ -32,7 +32,7 @@ def test_ranks_that_were_killed_and_continued_end_with_the_same_bytes(
         str(tmp_path),
         str(world_size),
     ]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    done = run_program(command, timeout=3500, cwd=REPOSITORY)
     assert done.returncode == 0, done.stderr[-3000:]
     straight, killed = (
         next((tmp_path / name).glob("*/*/fold_0")) for name in ("straight", "killed")

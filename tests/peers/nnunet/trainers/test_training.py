@@ -6,8 +6,6 @@ import logging
 import os
 import random
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +35,7 @@ from tests.peers.nnunet.trainers.in_process import (
     initialized,
     new_trainer,
 )
+from tests.support.preloaded import run_code
 
 BOTH = pytest.mark.parametrize("trainer", [ShortDetAug, ShortDeterministic])
 
@@ -373,7 +372,7 @@ def test_a_loader_that_is_left_as_it_is_is_told_and_recorded(nnunet_environment:
     assert "training from a batchgenerators" in Path(made.log_file).read_text()
 
 
-def test_detaug_nnunet_is_imported_without_nnunet() -> None:
+def test_detaug_nnunet_is_imported_without_nnunet(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['nnunetv2'] = None\n"
         "import detaug.nnunet\n"
@@ -381,6 +380,6 @@ def test_detaug_nnunet_is_imported_without_nnunet() -> None:
         "try: detaug.nnunet.nnUNetTrainerDetAug\n"
         "except ModuleNotFoundError as error: print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = run_code(program, folder=tmp_path, environment=os.environ)
     assert done.returncode == 0, done.stderr
     assert "pip install 'detaug[nnunet]'" in done.stdout

@@ -22,7 +22,7 @@ from detaug.nnunet.verification import recording, verifying
 from detaug.nnunet.verification.recording import Part
 from detaug.nnunet.verification.settings import Settings, checked
 from detaug.system.progress import Progress
-from tests.peers.nnunet.trainers.command_line import Run
+from tests.peers.nnunet.trainers.command_line import LONGEST_TRAINING, Run
 from tests.support.processes import heed_interrupts
 
 #: Trainings take as long as the machine lets them: two hours is a hang on any.
@@ -140,7 +140,7 @@ def verify(root: Path, *arguments: str) -> subprocess.Popen[str]:
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Return the exit status and what was printed, whatever the width of its lines."""
-    out, err = process.communicate()
+    out, err = process.communicate(timeout=LONGEST_TRAINING)
     return process.returncode, " ".join((out + err).split())
 
 
