@@ -46,7 +46,8 @@ class PipelineSnapshot:
         keep: names of attributes that are not copied with a transform: caches that may stay, and
             objects that cannot be copied.
         loader_factory: makes another such source, for a loader that cannot be copied.
-        is_trial: the snapshot only shows that the pipeline can be copied, until `complete` is called.
+        is_trial: the snapshot only shows that the pipeline can be copied, until `complete` is
+            called.
 
     Raises:
         CannotCopy: (a TypeError) an object cannot be copied; the message names it and says what to
