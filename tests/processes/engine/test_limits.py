@@ -182,7 +182,7 @@ def test_the_others_go_on_without_a_worker_that_cannot_be_started(
     full.touch()
     os.kill(batches[-1][WITNESS]["pid"], signal.SIGKILL)
     assert prints([*batches, *take(augmenter, 20)]) == expected[:24]
-    wait_until(lambda: "The others go on" in caplog.text, "a worker is given up")
+    wait_until(lambda: "The other workers continue" in caplog.text, "a worker is given up")
     full.unlink()
     assert prints(take(augmenter, 6)) == expected[24:]
 

@@ -29,7 +29,7 @@ OTHER_WARNINGS = (
     *(
         "(SIGKILL)",
         "has been starting for",
-        "The others go on",
+        "The other workers continue",
         "the loop waited",
     ),  # of workers, on a busy machine
 )
