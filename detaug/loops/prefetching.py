@@ -120,6 +120,7 @@ class Prefetched:
 
     def load_state_dict(self, state: Any) -> None:
         """Load the loader's state."""
+        # The pass that begins next is the loader's again, until its first batch is there.
         self._state = None
         self.loader.load_state_dict(state)
 
