@@ -1,30 +1,36 @@
-"""Measure detaug:
-`python -m benchmarks engine|epochs|fidelity|gpu|headline|nnunet|tables|transforms`.
-"""
+"""Measure detaug: `python -m benchmarks NAME`."""
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
 
 import click
 
-import benchmarks
 from detaug.tools.cli.options import Commands
 
-NAMES = sorted(module.name for module in pkgutil.iter_modules(benchmarks.__path__) if module.ispkg)
+#: Command → the module that has its ``main``.
+MODULES = {
+    "engine": "benchmarks.engine.__main__",
+    "epochs": "benchmarks.epochs",
+    "fidelity": "benchmarks.fidelity.__main__",
+    "gpu": "benchmarks.gpu.__main__",
+    "headline": "benchmarks.headline",
+    "nnunet": "benchmarks.nnunet.__main__",
+    "tables": "benchmarks.tables.__main__",
+    "transforms": "benchmarks.transforms",
+}
 
 
 class Benchmarks(Commands):
     """Imports a benchmark, and the systems that it measures, when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return NAMES
+        return list(MODULES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in NAMES:
+        if cmd_name not in MODULES:
             return None
-        command: click.Command = importlib.import_module(f"benchmarks.{cmd_name}.__main__").main
+        command: click.Command = importlib.import_module(MODULES[cmd_name]).main
         return command
 
 

@@ -1,5 +1,5 @@
 """nnU-Net's loader with its transforms against detaug's."""
 
-from benchmarks.requirements import require
+from benchmarks.command import require
 
 require("nnunetv2", "nilearn")
