@@ -7,24 +7,20 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from rich import box
 from rich.console import Console
-from rich.markup import escape
-from rich.padding import Padding
-from rich.table import Table
+from rich.markdown import Markdown
 
+from benchmarks.markdown import markdown_table
 from detaug.tools.bench.timing import Ratio
 
 OURS = "detaug"
 
-Unit = Literal["batches/s", "ms", "s", "MB"]
+Unit = Literal["batches/s", "ms", "s"]
 
 #: Other programs that keep more cores busy than this make a row's times rough.
 DISTURBING = 0.1
 
-LEGEND = (
-    "ratio: how many times as fast detaug is, or how many times as much memory the other needs."
-)
+LEGEND = "ratio: how many times as fast detaug is."
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ def row_of(name: str, unit: Unit, costs: Mapping[str, Sequence[float]]) -> Row:
     Args:
         name: what was measured.
         unit: what the medians are shown in.
-        costs: system → its cost in every round, in seconds (per batch) or bytes.
+        costs: system → its cost in every round, in seconds (per batch).
     """
     # A ratio is taken within each round, so that a slow minute of the machine weighs on both.
     ours = costs[OURS]
@@ -82,40 +78,34 @@ def row_of(name: str, unit: Unit, costs: Mapping[str, Sequence[float]]) -> Row:
 
 
 def in_unit(cost: float, unit: Unit) -> float:
-    """Return a cost in seconds (per batch) or bytes in the unit it is shown in."""
+    """Return a cost in seconds (per batch) in the unit it is shown in."""
     if unit == "batches/s":
         return 1 / cost
-    return cost * {"ms": 1e3, "s": 1.0, "MB": 1e-6}[unit]
+    if unit == "ms":
+        return 1e3 * cost
+    return cost
 
 
 def show(rows: Sequence[Row], console: Console, title: str, quick: bool) -> None:
     """Print a line for each row and each of its comparisons, and what a ratio means."""
-    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("what, and against whom", overflow="fold")
-    table.add_column("median", no_wrap=True, justify="right")
-    table.add_column("ratio (range)", no_wrap=True, justify="right")
+    lines = []
     for row in rows:
-        heading = f"[bold]{escape(f'{row.name} [{row.unit}]')}[/], {row.rounds} rounds"
-        table.add_row(heading, _number(row.ours))
+        lines.append([f"**{row.name} [{row.unit}]**, {row.rounds} rounds", _number(row.ours), ""])
         for comparison in row.comparisons:
             ratio = comparison.ratio
-            table.add_row(
-                Padding(escape(comparison.against), (0, 0, 0, 2)),
-                _number(comparison.theirs),
-                f"{_number(ratio.median)} ({_number(ratio.lowest)}-{_number(ratio.highest)})",
-            )
-        table.add_section()
-    console.print(table)
-    console.print(LEGEND, highlight=False)
+            spread = f"{_number(ratio.lowest)}-{_number(ratio.highest)}"
+            cells = [_number(comparison.theirs), f"{_number(ratio.median)} ({spread})"]
+            lines.append([comparison.against, *cells])
+    headings = ("what, and against whom", "median", "ratio (range)")
+    notes = [f"- {LEGEND}"]
     if quick:
-        console.print("These rounds were short: they show that it runs, not how fast.")
+        notes.append("- These rounds were short: they show that it runs, not how fast.")
     for row in rows:
         if row.cores_elsewhere > DISTURBING:
-            console.print(
-                f"{row.name}: other programs kept {row.cores_elsewhere:.1f} cores busy; "
-                "its times are rough.",
-                highlight=False,
-            )
+            cores = f"{row.cores_elsewhere:.1f} cores"
+            notes.append(f"- {row.name}: other programs kept {cores} busy; its times are rough.")
+    text = "\n".join([title, "", markdown_table(headings, lines), *notes])
+    console.print(Markdown(text))
 
 
 def _number(value: float) -> str:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks transforms`: nnU-Net's pipelines on one thread, against batchgeneratorsv2's.
+"""`python -m benchmarks transforms`: nnU-Net's pipelines, against batchgeneratorsv2's.
 
 The two take turns batch by batch. nnU-Net's loader transforms the samples of a batch one after
 another, so that code and memory are in the caches for all but the first of them.
@@ -95,7 +95,7 @@ def _work(pipeline: Any, sample: dict[str, torch.Tensor], batch: int) -> Work:
         with gates_set(pipeline, *GATES[number % len(GATES)]):
             for draw in range(number * batch, (number + 1) * batch):
                 own = {key: tensor.clone() for key, tensor in sample.items()}
-                # detaug's pipeline draws from this context, batchgeneratorsv2's from torch and NumPy.
+                # batchgeneratorsv2's draws from torch and NumPy, detaug's from this context.
                 reseed_global_rngs(tree.sequence(0, draw))
                 with making(Current(SeedBranch(tree, 1), 0, draw)), stopwatch:
                     pipeline(**own)

@@ -124,7 +124,7 @@ def dice_by_seed(results: Sequence[Result], task: str, arm: str) -> dict[int, fl
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its confidence interval; a half width of infinity where there are too few values."""
+    """A mean with its confidence interval, which is infinite where there are too few values."""
 
     mean: float
     half: float

@@ -18,14 +18,13 @@ from typing import Any
 
 import click
 import torch
-from rich import box
-from rich.markup import escape
-from rich.table import Table
+from rich.markdown import Markdown
 
 from benchmarks.command import environment_record, quick_option
 from benchmarks.gpu.bench import Bench, Child, Finding
 from benchmarks.gpu.card import card
 from benchmarks.gpu.trainers import prepare
+from benchmarks.tables.gpus import gpu_table
 from detaug.tools.cli.options import CannotRun, Command, console, json_option, write_json
 
 #: Part, which is a module with ``run`` → its share of the minutes. What a part leaves is the next
@@ -109,7 +108,7 @@ def main(
                 parts[name].append(finding)
                 click.echo(f"{name}: {finding.name}: {finding.text}")
                 write_json(json_file, as_json(record, parts))
-    show(record, parts)
+    console().print(Markdown(gpu_table([as_json(record, parts)])))
     if not all(finding.is_as_promised for findings in parts.values() for finding in findings):
         raise click.exceptions.Exit(1)
 
@@ -131,6 +130,7 @@ def _record(bench: Bench, commit: str | None) -> dict[str, Any]:
     """
     record = environment_record()
     record.update(device=bench.device, torch_cuda=torch.version.cuda)
+    record.update(card=record["cpu"], driver=None, cudnn=None)
     if commit is not None:
         record["commit"] = commit
     if bench.device == "cuda":
@@ -162,17 +162,3 @@ def as_json(record: dict[str, Any], parts: dict[str, list[Finding]]) -> dict[str
     """Return plain data."""
     plain = {name: [asdict(finding) for finding in findings] for name, findings in parts.items()}
     return {"environment": record, "parts": plain}
-
-
-def show(record: dict[str, Any], parts: dict[str, list[Finding]]) -> None:
-    """Print the table."""
-    title = f"detaug on {record.get('card', record['cpu'])}"
-    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("part", "what", "result"):
-        table.add_column(heading, overflow="fold")
-    for name, findings in parts.items():
-        for finding in findings:
-            style = None if finding.is_as_promised else "bold red"
-            table.add_row(name, escape(finding.name), escape(finding.text), style=style)
-        table.add_section()
-    console().print(table)

@@ -18,9 +18,9 @@ import click
 
 from benchmarks.command import REPOSITORY, RESULTS
 from benchmarks.fidelity.results import read
+from benchmarks.markdown import Result, markdown_table, number_text, read_results
 from benchmarks.tables.cpus import product_name
 from benchmarks.tables.gpus import gpu_line, gpu_table
-from benchmarks.tables.markdown import Result, markdown_table, number_text, read_results
 from benchmarks.tables.studies import dice_text, epochs_text, spread_text
 from detaug.tools.cli.options import Command
 from detaug.tools.pictures.charts import COLOURS, figure_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.tables.markdown import Result, markdown_table, number_text
+from benchmarks.markdown import Result, markdown_table, number_text
 
 #: Of the headline's line on a GPU.
 WORKERS = 8

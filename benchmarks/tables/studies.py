@@ -16,7 +16,7 @@ from benchmarks.fidelity.results import (
 )
 from benchmarks.fidelity.training import DETAUG, STOCK, VARIANT
 from benchmarks.tables.cpus import product_name
-from benchmarks.tables.markdown import markdown_table
+from benchmarks.markdown import markdown_table
 
 #: Training steps of one of nnU-Net's epochs.
 STEPS = 250

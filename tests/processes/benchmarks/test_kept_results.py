@@ -12,6 +12,7 @@ from PIL import Image
 from benchmarks.command import RESULTS
 from benchmarks.fidelity.results import Result, read
 from benchmarks.fidelity.training import DETAUG, STOCK
+from benchmarks.markdown import read_results
 from benchmarks.tables.__main__ import (
     BLOCK,
     PACKAGES,
@@ -27,7 +28,6 @@ from benchmarks.tables.__main__ import (
     with_tables,
 )
 from benchmarks.tables.cpus import product_name
-from benchmarks.tables.markdown import read_results
 from benchmarks.tables.studies import dice_text, epochs_text
 
 #: A number that is a multiple or a share; not the × of a shape (128×128, 2 × 64).
