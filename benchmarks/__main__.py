@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
 
 import click
 
-from detaug.tools.cli.options import Commands
+from detaug.tools.cli.options import CannotRun, Commands
 
 #: Command → the module that has its ``main``.
 MODULES = {
@@ -20,6 +21,10 @@ MODULES = {
     "transforms": "benchmarks.transforms",
 }
 
+#: What the commands need, but for those that need none of it.
+NEEDED = ("nnunetv2", "nilearn")
+WITHOUT = ("gpu", "tables")
+
 
 class Benchmarks(Commands):
     """Imports a benchmark, and the systems that it measures, when it is asked for."""
@@ -30,6 +35,11 @@ class Benchmarks(Commands):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in MODULES:
             return None
+        # Before anything is imported, which takes seconds.
+        missing = [package for package in NEEDED if find_spec(package) is None]
+        if missing and cmd_name not in WITHOUT:
+            names = ", ".join(missing)
+            raise CannotRun(f"the benchmarks need {names}: pip install '.[benchmarks]'")
         command: click.Command = importlib.import_module(MODULES[cmd_name]).main
         return command
 

@@ -36,14 +36,6 @@ data_option = click.option(
 )
 
 
-def require(*packages: str) -> None:
-    """Raise `CannotRun` if one of the packages is not installed."""
-    missing = [package for package in packages if find_spec(package) is None]
-    if missing:
-        names = ", ".join(missing)
-        raise CannotRun(f"the benchmarks need {names}: pip install '.[benchmarks]'")
-
-
 # --- the record of the machine --------------------------------------------------------------------
 
 

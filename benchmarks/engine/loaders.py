@@ -42,7 +42,6 @@ def detaug(loader: Any, workers: Workers, **options: Any) -> DeterministicAugmen
         None,
         workers.processes,
         workers.num_cached,
-        wait_time=workers.wait_time,
         seed=SEED,
         **options,
     )

@@ -121,6 +121,7 @@ def audit(
         if "deterministic" in text:
             operation = text.strip().partition(" ")[0]
             advice[operation] = _advice_for(operation)
+    # The first in the order of computation: what comes after it may follow from it.
     event = first_different_event(first, second)
     return AuditReport(str(torch.device(device)), event[0] if event else "", advice)
 
@@ -166,6 +167,7 @@ def _watch(root: nn.Module, prefix: str, values: list[tuple[str, str]]) -> None:
     # Gradients come from the network's end to its beginning, as they are computed.
     for name, parameter in root.named_parameters(prefix=prefix):
         if parameter.requires_grad:
+            # After the gradient is complete: a parameter that is used twice gets it in two parts.
             hook = partial(on_gradient, name)
             parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 

@@ -118,6 +118,7 @@ class ControlledEnvironment:
                 function = getattr(module, name)
                 replacements[function] = self._answering(module, name, "process", _process_id)
         for name in _CLOCKS:
+            # Both forms share one count of reads: a program may mix them.
             name_ns = f"{name}_ns"
             clock = getattr(time, name)
             clock_ns = getattr(time, name_ns)
@@ -165,6 +166,7 @@ class ControlledEnvironment:
             return None
         state = self._record("randomness", site, function)
         self._num_draws += 1
+        # Counted over all lines: a line that draws once more moves the others, as in a real run.
         return hashlib.shake_128(f"{state}/{self._num_draws}".encode()).digest(size)
 
     def _clock(self, state: int) -> float:

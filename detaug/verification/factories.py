@@ -81,6 +81,7 @@ class FactoryResult:
             "batches_per_epoch": self.batches_per_epoch,
             "keep": self.keep,
             "seed": seed,
+            # Every row compares all batches itself.
             "check": False,
             "rank": 0,
             "world_size": 1,
@@ -170,6 +171,7 @@ def _from_file(file: Path) -> ModuleType:
     # A file that ends with .py has a loader.
     assert spec is not None
     assert spec.loader is not None
+    # Not `runpy`: its module is gone afterwards, and classes in it could not be pickled.
     module = importlib.util.module_from_spec(spec)
     # Before it is executed: pickle and dataclasses look up the module that they are in.
     sys.modules[name] = module

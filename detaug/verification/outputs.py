@@ -28,6 +28,7 @@ def _kept(value: Any) -> Any:
     elif isinstance(value, (bool, int, float, np.generic)):
         value = np.asarray(value)
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        # A copy: the next transform may write into the array that this one returned.
         return np.array(value)
     # A batch shows only the class of an object that has no fingerprint.
     return fingerprint_or_none(value) or type(value).__qualname__

@@ -254,6 +254,7 @@ def _rate(system: str, processes: int, results: dict[str, list[Consumption | str
         return Rate(system, processes, batches_per_second)
     own_runs = [run for run in results[OURS] if isinstance(run, Consumption)]
     own_rates = [run.batches / run.wall for run in own_runs]
+    # Round by round: a minute in which the machine was slow then weighs on both.
     return Rate(system, processes, batches_per_second, Ratio.of(own_rates, batches_per_second))
 
 
@@ -280,6 +281,7 @@ def _run(target: str | None, seconds: float, processes: int, system: str) -> Con
     """Run a system in this process; return the run, or the reason why there is none."""
     workers = Workers(processes, NUM_CACHED)
     try:
+        # Notices would tear up the progress bar; `detaug verify` shows them.
         with collected_notices(), SYSTEMS[system](_pipeline(target), workers) as batches:
             return consume(
                 batches, warm_up_seconds=WARM_UP * seconds, least=LEAST_BATCHES, seconds=seconds

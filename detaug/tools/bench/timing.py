@@ -46,6 +46,7 @@ def in_fresh_process(function: Callable[..., T], *args: Any) -> T:
     Raises:
         MeasurementError: the function raised, or its process died or hung.
     """
+    # A fork and no spawn: it has the user's pipeline as it is, whether or not that pickles.
     receiver, sender = _fork.Pipe(duplex=False)
     process = _fork.Process(target=_call, args=(sender, function, args))
     process.start()
@@ -88,6 +89,7 @@ def _call(sender: Connection, function: Callable[..., T], args: tuple[Any, ...])
     """Send (False, the function's result), or (True, the traceback) if it raises."""
     try:
         message: tuple[bool, Any] = (False, function(*args))
+    # Also SystemExit of a pipeline: the parent would see a process that died without a word.
     except BaseException:
         message = (True, traceback.format_exc())
     sender.send(message)
@@ -236,6 +238,7 @@ def tree_cpu_seconds(pid: int) -> float:
     root = psutil.Process(pid)
     for process in [root, *root.children(recursive=True)]:
         try:
+            # Children that have ended count for the process that waited for them.
             times = process.cpu_times()
         except psutil.NoSuchProcess:
             # It ended meanwhile; its parent has its times among those of its children.

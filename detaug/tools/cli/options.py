@@ -110,6 +110,7 @@ def console() -> Console:
     class Output(Console):
         def on_broken_pipe(self) -> None:
             """Raise an error for a pipe that nobody reads; rich would end the program."""
+            # `Command` turns it into an exit status.
             raise BrokenPipeError
 
     if sys.stdout.isatty() or os.environ.get("COLUMNS"):
@@ -130,6 +131,7 @@ def write_output(file: Path, content: bytes) -> None:
         CannotRun: it cannot be written.
     """
     try:
+        # A file that is there stays as it is until the new one is complete.
         with whole_file(file) as stream:
             stream.write(content)
     except OSError as error:

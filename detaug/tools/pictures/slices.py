@@ -108,6 +108,7 @@ def _plane(
             masks[number] = cut(region).copy()
     elif labels is not None:
         values = cut(labels[0])
+        # Labels of another library may be floats, NaN among them, which is no label.
         present = np.unique(values[np.isfinite(values)])
         if len(present) <= _MOST_LABELS:
             masks = {int(value): values == value for value in present if value != 0}
@@ -152,6 +153,7 @@ def draw(axes: Any, planes: Sequence[Plane], window: Window) -> None:
     """
     from matplotlib import colormaps
 
+    # NaN would be drawn as nothing, and look like background.
     grey = colormaps["gray"].with_extremes(bad=NOT_FINITE)
     black, white = window
     top = 0.0

@@ -136,6 +136,7 @@ def _previewed(
     pipeline = call_factory(factory)
     warm_up(pipeline.transform, pipeline.source.loader)
     try:
+        # Uncut: any step of any epoch can be looked at.
         augmenter = pipeline.augmenter(seed=seed, batches_per_epoch=None)
     except (TypeError, ValueError) as error:
         raise UnusableError(str(error)) from error
@@ -146,6 +147,7 @@ def _previewed(
     rows: list[Sample] = []
     current_step = step
     with augmenter.setup.replayer.producer() as producer:
+        # A batch at a time: one may have more samples than rows are wanted.
         while len(rows) < (samples * _LOOKED_AT if only_applied else samples):
             try:
                 rows += _samples_at(producer, epoch, current_step, name_of_last, **view)

@@ -157,6 +157,8 @@ class Preview:
         for axes in grid.flat:
             axes.set_axis_off()
         for row_of_axes, row, sample in zip(grid, rows, self.samples, strict=True):
+            # One for the whole row, of the sample as it was loaded: in a window of its own a
+            # brighter image would look the same.
             window = window_of(self._shown(sample.before).planes)
             for axes, cell in zip(row_of_axes, row, strict=False):
                 _draw_cell(axes, cell, window, is_compact=self.is_compact)

@@ -57,6 +57,7 @@ def preview_strengths(
     def strength(result: Sample) -> float:
         return _change(before, result.last)
 
+    # By what it did to this image: params of several kinds have no order of their own.
     results.sort(key=strength)
     shown = Sample(before, title=case.name)
     chosen = (results[0], results[len(results) // 2], results[-1])

@@ -97,6 +97,7 @@ def samples_of(batch: Any) -> list[tuple[Any, Any, str]]:
         # Labels without a channel.
         labels = labels[:, None]
         labels_shape = shape
+    # Else they are no masks but classes of the images, or something else that cannot be drawn.
     has_labels = len(labels_shape) == len(shape) and len(labels) == len(images)
     names = [*map(str, entries.get("keys", ())), *[""] * len(images)]
     samples = []

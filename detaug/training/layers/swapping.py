@@ -170,6 +170,7 @@ def swap_layers(model: nn.Module) -> SwapReport:
         if isinstance(module, _Redirected) or not _varies(module):
             continue
         try:
+            # The object stays, and with it hooks, and parameters that an optimiser may have.
             module.__class__ = _deterministic(kind)
         except TypeError as error:
             # The class has a metaclass or a layout of its own.
