@@ -115,6 +115,7 @@ def audit(
         warnings.simplefilter("always")
         first = step()
         second = step()
+    # PyTorch's alerts are texts; all of them have this word, and the operation stands first.
     advice: dict[str, str] = {}
     for alert in alerts:
         text = str(alert.message)
@@ -138,6 +139,7 @@ def _values_of_a_step(
     model: nn.Module, loss: Loss, sample_batch: Sequence[Any], device: torch.device
 ) -> list[tuple[str, str]]:
     """Run one step; return (name, digest) of each output and gradient, in order of computation."""
+    # Digests and no tensors: the outputs of all layers of a network would not fit.
     values: list[tuple[str, str]] = []
     with isolate_rng(include_cuda=device.type != "cpu"):
         # Together: what the model and the loss share stays shared.
@@ -149,6 +151,7 @@ def _values_of_a_step(
         output = model(*inputs) if isinstance(inputs, tuple) else model(inputs)
         value = loss(output, target)
         values.append(("the loss", digest(value)))
+        # The hooks of parameters write their gradients as they come.
         value.backward()  # type: ignore[no-untyped-call]
     return values
 

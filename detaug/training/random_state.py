@@ -113,6 +113,7 @@ def set_rng_state(
     """
     named = _checked(generators)
     _check_versions(state)
+    # Before anything is read from the state, which may come from a damaged file.
     _check_entries(state, {name: _kind(generator) for name, generator in named.items()})
     # All entries are collected, and their devices counted, before the first generator is changed.
     entries: list[_Entry] = []

@@ -120,6 +120,7 @@ def seed_everything(
         common = common_seed(own_rank, verbose=verbose)
     else:
         common = announced(user_seed, "given", verbose)
+    # A branch of its own: batches with the same seed draw other numbers than the model.
     tree = SeedTree(common).child(BRANCH)
     if diff_rank_seed:
         tree = tree.child(f"rank/{own_rank}")

@@ -183,6 +183,7 @@ class RealRuns:
         settings = [(processes, first_method) for processes in self._processes]
         settings += [(few_processes, method) for method in other_methods]
 
+        # Functions and no results: a row is run when the table reaches it.
         runs: dict[str, Callable[[], _RunFingerprints]] = {}
         for processes, method in settings:
             noun = "processes" if processes > 1 else "process"
@@ -286,6 +287,7 @@ def _row(name: str, reference: Reference, run: Callable[[], _RunFingerprints]) -
     for index, batch_fingerprint in batches:
         if batch_fingerprint != reference.fingerprints[index]:
             different.add(index)
+    # A batch that is missing at a row's end counts as different, and was compared.
     num_batches = len(dict(batches))
     return Row.of(name, num_batches, [reference.keys[index] for index in sorted(different)])
 

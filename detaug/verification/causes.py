@@ -147,6 +147,7 @@ def causes_of(
         factors -= {"alone"}
     causes: dict[object, Cause] = {}
     for experiment, (first, *_) in differing.items():
+        # Every search costs processes.
         if experiment.factor not in factors:
             continue
         for cause in _causes_or_failure(interpreters, experiment, first):
@@ -176,6 +177,7 @@ def _causes_in(interpreters: Interpreters, experiment: Experiment, key: BatchKey
     Raises:
         TrialFailed: a batch could not be made again.
     """
+    # Both up to the same batch: a difference after it would be no cause of it.
     still = _until(experiment.still, key)
     changed = [_until(trial, key) for trial in experiment.changed if key in trial.order]
     if experiment.factor in _BY_LINE:
@@ -185,6 +187,7 @@ def _causes_in(interpreters: Interpreters, experiment: Experiment, key: BatchKey
     _, text = _FACTORS[experiment.factor]
     without_function, _, _ = text.partition(" ({")
     what = f"the pipeline {without_function}"
+    # Without a line: a transform whose output differs is the next best thing to name.
     for trial in changed:
         _, difference = _compared(interpreters, still, trial)
         if difference:

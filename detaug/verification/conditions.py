@@ -156,11 +156,13 @@ class ControlledEnvironment:
 
     def _record(self, factor: str, site: Site, function: str) -> int:
         """Record that a line called a function, and return the state that the line gets to see."""
+        # A line that asks twice is named by what it asked first.
         self.sites[factor].setdefault(site, function)
         return self._conditions.state_of(factor, site)
 
     def _random_bytes(self, function: str, size: int, frame: FrameType) -> bytes | None:
         """Return `size` bytes for the pipeline's code; None for all others: the system's."""
+        # Libraries draw for themselves, as `tempfile` does: they get real random bytes.
         site = caller_of_randomness(frame)
         if site is None:
             return None

@@ -205,6 +205,7 @@ def call_factory(
         value = factory()
     # Outside: what is wrong with the value is no error of the user's code.
     try:
+        # Before data sets: an augmenter has a length and can be iterated over as well.
         if isinstance(value, DeterministicAugmenter):
             return _of_augmenter(value, stateless, batches_per_epoch)
         if _is_map_style(value):
@@ -266,6 +267,7 @@ def users_code(action: str) -> Iterator[None]:
 def _location_of(error: BaseException) -> str:
     """Return the last line of the user's own file in a traceback, as the end of a message."""
     not_the_users = (os.path.dirname(__file__), "<frozen")
+    # Advice for the user's code: frames of this file and of the import system tell nothing.
     frames = traceback.extract_tb(error.__traceback__)
     frames_outside = [frame for frame in frames if not frame.filename.startswith(not_the_users)]
     if not frames_outside:

@@ -65,6 +65,7 @@ def notes_on_values(
     for path, text, other_text in differing_attributes:
         note = f"{path} is {text} in one program and {other_text} in another"
         notes.setdefault(path, f"{note}: {_DRAWN}")
+    # The values are the user's, and may have control characters.
     return _shortened([printable(note) for note in notes.values()])
 
 

@@ -76,6 +76,7 @@ def _difference(expected: Any, actual: Any) -> str:
         return " altogether"
     if expected.dtype != actual.dtype or expected.shape != actual.shape:
         return " in shape or type"
+    # By bytes, as fingerprints compare: -0.0 is not 0.0, and a NaN is itself.
     unequal = (_bytes(expected) != _bytes(actual)).any(axis=1)
     text = f" in {unequal.sum()} of {expected.size} elements"
     if expected.dtype.kind not in "fiub":

@@ -99,6 +99,7 @@ def collected_notices() -> Iterator[list[str]]:
             warnings.simplefilter("ignore")
             warnings.filterwarnings("always", module=r"detaug\.")
             yield notices
+        # Each once: every batch of a row may warn of the same thing.
         texts = [str(warning.message) for warning in own_warnings]
         notices[:] = dict.fromkeys([*notices, *texts])
     finally:

@@ -78,6 +78,7 @@ def perform(reference: Reference, trial: Trial) -> Outcome:
     fingerprints: dict[BatchKey, str] = {}
     outputs: list[Output] = []
     raised = ""
+    # One thread: sums over several would differ by their number, which is no fault of a pipeline.
     with one_thread(), environment.around():
         parts = call_factory(reference.factory, batches_per_epoch=reference.batches_per_epoch)
         pipeline = Pipeline(parts.source, parts.transform, must_pickle=False, keep=parts.keep)

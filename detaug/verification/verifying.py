@@ -71,6 +71,7 @@ def verify(
         raise UnusableError(
             f"the factory must be callable, got {factory!r} of type {type(factory).__name__}"
         )
+    # The rows scramble global states; a program that calls this goes on as if it had not.
     with preserved_global_rngs():
         result = _verify(runs, Progress(on_action=progress))
     notes = result.notes

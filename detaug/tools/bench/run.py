@@ -179,6 +179,7 @@ class Benchmark:
         systems = list(dict.fromkeys(rate.system for rate in measured))
         for index, system in enumerate(systems):
             rates = [rate for rate in measured if rate.system == system]
+            # The bars of one number of processes stand side by side, centred on its tick.
             offset = 0.27 * (index - (len(systems) - 1) / 2)
             positions = [counts.index(rate.processes) + offset for rate in rates]
             heights = [median(rate.batches_per_second) for rate in rates]
@@ -225,6 +226,7 @@ def bench(target: str | None, processes: Sequence[int], seconds: float, bar: Pro
     bar.update("start", total=len(SYSTEMS) * ROUNDS * len(counts))
     load_before = os.getloadavg()[0]
     rates: list[Rate] = []
+    # Of all runs together: a single busy second of the machine makes no figure invalid.
     elsewhere: list[float] = []
     for count in counts:
         measure = partial(_measured, bar, target, seconds, count)

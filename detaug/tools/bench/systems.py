@@ -81,6 +81,7 @@ def nondet(loader: Any, transform: Any, workers: Workers) -> Iterator[Iterator[A
 @contextmanager
 def torch_loader(loader: Any, transform: Any, workers: Workers) -> Iterator[Iterator[Any]]:
     """Run torch's `DataLoader`; each of its workers has the whole loader."""
+    # An iterable data set: the loader makes whole batches, which torch must not put together.
     batches = _Batches(loader, transform)
     # Closing the generator ends torch's workers now, not at some garbage collection.
     with closing(
@@ -169,6 +170,7 @@ class _Epochs(Sampler[Any]):
         return self.order.length
 
     def __iter__(self) -> Iterator[Any]:
+        # The same kind of order as detaug's: shuffling must cost both the same.
         entries = self.order.entries(ORDER_SEED, self.epoch, 0, self.order.length)
         self.epoch += 1
         return iter(entries)

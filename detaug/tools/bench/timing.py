@@ -104,6 +104,7 @@ def interleaved(
     Each round measures every name. Rounds start from another name each time, and go forwards and
     backwards by turns, so that a drift of the machine's speed affects all names alike.
     """
+    # Not all rounds of one name and then of the next: the machine's speed drifts within minutes.
     results: dict[str, list[T]] = {name: [] for name in names}
     for number in range(rounds):
         start = number // 2 % len(names)
@@ -186,6 +187,7 @@ def consume(
         batch = next(batches)
         now = time.perf_counter()
         waited += now - asked
+        # Outside of the waiting: a loop that computes for long waits no longer for that.
         if step is not None:
             step(batch)
             now = time.perf_counter()
@@ -236,6 +238,7 @@ def tree_cpu_seconds(pid: int) -> float:
     """Return the CPU seconds of a process, its living descendants, and those it has waited for."""
     total = 0.0
     root = psutil.Process(pid)
+    # Workers as well: most of a loader's work is theirs.
     for process in [root, *root.children(recursive=True)]:
         try:
             # Children that have ended count for the process that waited for them.

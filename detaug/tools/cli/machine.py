@@ -32,6 +32,7 @@ def _print_machine() -> None:
     from detaug.tools.advice import advice
     from detaug.training.machine import environment
 
+    # One record for this text, for ledgers and for bug reports.
     record = environment()
     versions = record["detaug"]
     click.echo(f"seed scheme {versions['seed_scheme']}, numerics {versions['numerics']}")

@@ -79,6 +79,7 @@ class Command(click.Command):
             return super().main(*arguments, **options)
         except OSError as error:
             text = str(error)
+            # An error of stdout has no file's name: a full disk behind a redirection.
             if error.filename is None:
                 _stop_printing()
             if error.filename:
@@ -113,6 +114,7 @@ def console() -> Console:
             # `Command` turns it into an exit status.
             raise BrokenPipeError
 
+    # rich would take 80 columns for a pipe, and break the lines that one greps for.
     if sys.stdout.isatty() or os.environ.get("COLUMNS"):
         return Output(highlight=False)
     return Output(highlight=False, width=1000)

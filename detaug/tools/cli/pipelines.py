@@ -228,6 +228,7 @@ def bench(
     The exit status is 2 if detaug cannot run the pipeline. If only another system cannot, the table
     has the reason.
     """
+    # Without workers there is nothing to compare: every system would make batches in the loop.
     if 0 in (processes or ()):
         raise click.BadParameter(
             "a training that waits needs at least one process", param_hint="--processes"

@@ -161,6 +161,7 @@ def _previewed(
     name = f"name {pipeline.name}" if pipeline.name else "no name"
     subtitle = f"seed {augmenter.seed} · {name} · channel {channel} of {rows[0].before.shape[0]}"
     if only_applied:
+        # Stable: of samples in which as many act, the first ones are shown.
         rows.sort(key=_num_unchanged)
     return Preview(title, subtitle, rows[:samples], is_compact=only_applied)
 
@@ -199,6 +200,7 @@ def _samples_at(
             sample.title = f"{batch_name}, sample {number}"
             if name:
                 sample.title += f": {name}"
+            # What is not detaug's is seen by its result alone.
             if delivered.fingerprint != sample.last.fingerprint:
                 sample.add(_AT_THE_END, name_of_last, [], delivered)
             rows.append(sample)

@@ -99,6 +99,7 @@ class Preview:
     @property
     def places(self) -> list[tuple[tuple[int, ...], str]]:
         """(place, name) of the columns: of transforms that changed at least one sample."""
+        # Over all samples: a transform that acts on one of them needs its column.
         columns: set[tuple[tuple[int, ...], str]] = set()
         for sample in self.samples:
             columns.update((step.place, step.name) for step in sample.steps if step.changed)
@@ -199,6 +200,7 @@ class Preview:
             row += [_Cell(step.name, self._shown(step.view), step.caption) for step in acting]
             return row
         row = [_Cell("as loaded" if is_first else "", before, [sample.title, before.size])]
+        # By place and not by order: a sample lacks the steps whose gate stayed closed.
         steps = {step.place: step for step in sample.steps}
         for number, (place, name) in enumerate(self.places, 1):
             title = f"{number} {name}" if is_first else ""

@@ -43,6 +43,7 @@ def preview_strengths(
     before = View.of(case.image[None], case.labels[None])
     results: list[Sample] = []
     for number in range(_DRAWS):
+        # Each draw is a sample of one batch.
         rng = tree.generator(epoch, step, sample=number)
         try:
             with recorded() as samples:

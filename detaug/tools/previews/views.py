@@ -50,6 +50,7 @@ class View:
         if isinstance(labels, (list, tuple)):
             # Deep supervision's: the first has the image's resolution.
             labels = labels[0]
+        # As float32 both: a change of dtype alone is no change that anybody sees.
         values = [np.asarray(image, np.float32)]
         if labels is not None:
             values.append(np.asarray(labels, np.float32))
@@ -190,6 +191,7 @@ def recorded(**options: Any) -> Iterator[dict[int, Sample]]:
             return
         # A pipeline is called once for each sample.
         number = sum(earlier is root for earlier in roots)
+        # By identity: two pipelines of equal transforms are two.
         roots.append(root)
         pipeline = list(dict.fromkeys(map(id, roots))).index(id(root))
 

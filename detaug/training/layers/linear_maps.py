@@ -47,6 +47,7 @@ class _Map(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         forward, transposed = ctx.pair
+        # A map again and no plain function: second derivatives need its gradient.
         result = _Map.apply(gradient, transposed, forward)
         return result.contiguous(memory_format=ctx.memory_format), None, None
 
