@@ -139,6 +139,8 @@ def _record(bench: Bench, commit: str | None) -> dict[str, Any]:
             raise CannotRun(
                 "torch finds no GPU here; --device cpu --quick shows that the script runs"
             )
+        if not cards[0].is_as_promised:
+            raise CannotRun(f"the GPU cannot be asked: {cards[0].text}")
         record.update(cards[0].values)
     return record
 

@@ -28,9 +28,10 @@ from detaug.tools.bench.timing import consume
 from detaug.training import audit
 from detaug.training.layers import functions
 
-#: Steps that are timed, after a few that choose algorithms and fill memory pools.
-STEPS = 20
-WARM_UP = 5
+#: Steps that are timed, after a few that choose algorithms and fill memory pools; then those of a
+#: CPU, where a step of a network takes long.
+LENGTH = {"warm_up": 5, "least": 20}
+CPUS_LENGTH = {"warm_up": 1, "least": 2}
 
 #: Of a gradient in float32 against one in float64, relative to the largest.
 MOST_ERROR = 1e-5
@@ -81,12 +82,13 @@ def _time_steps(name: str, device: str, root: Path, plan: Plan, kind: str) -> It
     # detaug's trainers set their switches at an epoch's start.
     trainer.on_train_epoch_start()
     batches = repeat(random_batch(trainer, plan))
-    milliseconds = _milliseconds(batches, trainer.train_step, device, device == "cuda")
+    length = LENGTH if device == "cuda" else CPUS_LENGTH
+    milliseconds = _milliseconds(batches, trainer.train_step, device, length)
     yield Finding(name, f"{milliseconds:.1f} ms", {"trainer": kind, "ms": milliseconds})
 
 
 def _milliseconds(
-    inputs: Iterator[Any], function: Callable[[Any], Any], device: str, is_long: bool = True
+    inputs: Iterator[Any], function: Callable[[Any], Any], device: str, length: dict[str, Any]
 ) -> float:
     """Return the mean milliseconds of a call."""
 
@@ -94,8 +96,7 @@ def _milliseconds(
         function(value)
         synchronise(device)
 
-    warm_up, steps = (WARM_UP, STEPS) if is_long else (1, 2)
-    return 1e3 * consume(inputs, call, warm_up=warm_up, least=steps).seconds_per_batch
+    return 1e3 * consume(inputs, call, **length).seconds_per_batch
 
 
 # --- layer swaps ----------------------------------------------------------------------------------
@@ -161,7 +162,7 @@ def _swap(layer: Layer, device: str) -> Finding:
             layer.call(library, leaf).sum().backward()
 
         leaves = repeat(tensor.clone().requires_grad_())
-        milliseconds = _milliseconds(leaves, forward_and_backward, device)
+        milliseconds = _milliseconds(leaves, forward_and_backward, device, LENGTH)
         values[name] = {"error": error, "equal_twice": is_equal, "ms": milliseconds}
         twice = "equal twice" if is_equal else "DIFFERENT twice"
         texts.append(f"{name}: {twice}, error {error:.1e}, {milliseconds:.2f} ms")
