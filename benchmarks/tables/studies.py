@@ -15,8 +15,8 @@ from benchmarks.fidelity.results import (
     spreads,
 )
 from benchmarks.fidelity.training import DETAUG, STOCK, VARIANT
-from benchmarks.tables.cpus import product_name
 from benchmarks.markdown import markdown_table
+from benchmarks.tables.cpus import product_name
 
 #: Training steps of one of nnU-Net's epochs.
 STEPS = 250
@@ -72,7 +72,9 @@ def dice_text(results: Sequence[Result]) -> str:
     overall = mean_difference([(ours, theirs) for theirs, ours in runs.values()])
     rows.append(["all tasks", "", "", "", _interval_text(overall, "+")])
     table = markdown_table(["task", "runs", f"`{STOCK}`", f"`{DETAUG}`", "difference"], rows)
-    return _with_minus_signs(f"{_measured_text(results)}\n\n{table}\n{_difference_text(differing, overall)}\n")
+    return _with_minus_signs(
+        f"{_measured_text(results)}\n\n{table}\n{_difference_text(differing, overall)}\n"
+    )
 
 
 def _measured_text(results: Sequence[Result]) -> str:
