@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 
@@ -51,12 +51,3 @@ def alternate(systems: Mapping[str, Work], draws: Iterable[int]) -> dict[str, li
         # A system that always came second would find the caches as the first one leaves them.
         names.reverse()
     return seconds
-
-
-def draws_until(least: int, seconds: float) -> Iterator[int]:
-    """Yield 0, 1, 2 ... until there were `least` draws and `seconds` have passed."""
-    began = time.perf_counter()
-    draw = 0
-    while draw < least or time.perf_counter() - began < seconds:
-        yield draw
-        draw += 1

@@ -1,26 +1,26 @@
-"""What the commands have in common: their options, and measuring one row after another."""
+"""What the commands have in common: options, the record of the machine, and results to keep."""
 
 from __future__ import annotations
 
 import datetime
-import os
+import json
+import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from benchmarks.report import Row, show
-from detaug.system.progress import progress, say
-from detaug.tools.bench.timing import MeasurementError, Meter
-from detaug.tools.cli.options import console, json_option, write_json
+from benchmarks.report import DISTURBING
+from detaug.tools.cli.options import CannotRun
 from detaug.training.machine import environment
 
-F = TypeVar("F", bound=Callable[..., Any])
+REPOSITORY = Path(__file__).parents[1]
+RESULTS = REPOSITORY / "benchmarks" / "results"
 
 #: Packages that change a benchmark's figures, beside those that `environment` lists.
 PACKAGES = ("blosc2", "nilearn")
@@ -36,73 +36,7 @@ data_option = click.option(
 )
 
 
-def row_options(rows: Iterable[str]) -> Callable[[F], F]:
-    """Add `--only`, `--quick` and `--json`; the command gets `names`, `quick` and `json_file`."""
-    only = click.option(
-        "--only",
-        "names",
-        multiple=True,
-        type=click.Choice(list(rows)),
-        help="Run this row; repeatable.",
-    )
-
-    def decorate(function: F) -> F:
-        for option in (json_option, quick_option, only):
-            function = option(function)
-        return function
-
-    return decorate
-
-
-def measure_rows(
-    title: str,
-    measures: Mapping[str, Callable[[], Row]],
-    quick: bool,
-    json_file: Path | None,
-) -> list[Row]:
-    """Measure one row after another, show them, and return them.
-
-    Raises:
-        click.exceptions.Exit: with 1 where a row could not be measured.
-    """
-    # Before the first row: the work tree may be changed while the rows are measured.
-    record = environment_record()
-    rows: list[Row] = []
-    failed = False
-    try:
-        with progress("benchmark", len(measures)) as shown:
-            for name, measure in measures.items():
-                shown.update(name)
-                meter = Meter()
-                try:
-                    row = measure()
-                except MeasurementError as error:
-                    failed = True
-                    say(f"{name}: not measured. {error}")
-                else:
-                    row.cores_elsewhere = meter.read().elsewhere
-                    rows.append(row)
-                shown.advance()
-                # After every row: a long run that is stopped keeps what it has.
-                write_json(json_file, as_json(rows, record))
-    finally:
-        # Also after an error: a row that fails does not take the others with it.
-        show(rows, console(), title, quick)
-    if failed:
-        raise click.exceptions.Exit(1)
-    return rows
-
-
-def as_json(rows: Iterable[Row], record: dict[str, Any]) -> dict[str, Any]:
-    """Return rows with the environment that they were measured in."""
-    return {"environment": record, "rows": [row.as_json() for row in rows]}
-
-
-def silence() -> None:
-    """In a fresh process: drop what a talkative system prints. Errors reach the caller anyway."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):
-        os.dup2(nowhere, stream)
+# --- the record of the machine --------------------------------------------------------------------
 
 
 def environment_record() -> dict[str, Any]:
@@ -138,9 +72,43 @@ def commit() -> str | None:
 
 
 def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["git", "-C", os.path.dirname(__file__), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["git", "-C", str(REPOSITORY), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+# --- results to keep ------------------------------------------------------------------------------
+
+
+def require_commit(record: Mapping[str, Any]) -> None:
+    """Raise `CannotRun` unless the work tree is a commit's."""
+    name = record["commit"]
+    if name is None:
+        raise CannotRun("results are kept with their commit, and this folder is no git work tree")
+    if name.endswith("+"):
+        raise CannotRun(
+            f"the work tree has changes on top of {name[:-1]}, and results are kept with their "
+            "commit: commit them first, or measure with --quick, which keeps nothing"
+        )
+
+
+def require_idle(cores_elsewhere: Mapping[str, float]) -> None:
+    """Raise `CannotRun` if other programs kept the cores busy during a row.
+
+    Args:
+        cores_elsewhere: row → how many cores.
+    """
+    disturbed = [name for name, cores in cores_elsewhere.items() if cores > DISTURBING]
+    if disturbed:
+        raise CannotRun(
+            f"other programs ran during {'; '.join(disturbed)}: nothing is kept. "
+            "Measure again on an idle machine"
+        )
+
+
+def keep(result: Mapping[str, Any], folder: Path, prefix: str = "") -> None:
+    """Write the file of this machine's CPU, which replaces that of an earlier run."""
+    cpu = re.sub(r"\W+", "-", result["environment"]["cpu"].lower()).strip("-")
+    file = folder / f"{prefix}{cpu}.json"
+    text = json.dumps(result, indent=1, ensure_ascii=False)
+    file.write_text(f"{text}\n", encoding="utf-8")
+    click.echo(f"kept in {file}", err=True)

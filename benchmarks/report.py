@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
-from rich import box
 from rich.console import Console
-from rich.markup import escape
-from rich.padding import Padding
-from rich.table import Table
+from rich.markdown import Markdown
 
+from benchmarks.markdown import markdown_table
 from detaug.tools.bench.timing import Ratio
 
 OURS = "detaug"
 
-Unit = Literal["batches/s", "ms", "s", "MB"]
+Unit = Literal["batches/s", "ms", "s"]
 
 #: Other programs that keep more cores busy than this make a row's times rough.
 DISTURBING = 0.1
 
-LEGEND = (
-    "ratio: how many times as fast detaug is, or how many times as much memory the other needs."
-)
+LEGEND = "ratio: how many times as fast detaug is."
 
 
 @dataclass(frozen=True)
@@ -52,8 +48,6 @@ class Row:
         ours: detaug's median.
         comparisons: one for each other system.
         rounds: how many rounds are behind each median.
-        settings: everything needed to repeat it.
-        more: further medians with names that say their units.
         cores_elsewhere: how many cores other programs kept busy meanwhile.
     """
 
@@ -62,30 +56,16 @@ class Row:
     ours: float
     comparisons: list[Comparison]
     rounds: int
-    settings: dict[str, Any] = field(default_factory=dict)
-    more: dict[str, float] = field(default_factory=dict)
-    cores_elsewhere: float | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return asdict(self)
+    cores_elsewhere: float = 0.0
 
 
-def row_of(
-    name: str,
-    unit: Unit,
-    costs: Mapping[str, Sequence[float]],
-    settings: Mapping[str, Any] | None = None,
-    more: Mapping[str, float] | None = None,
-) -> Row:
+def row_of(name: str, unit: Unit, costs: Mapping[str, Sequence[float]]) -> Row:
     """Return the row of these costs.
 
     Args:
         name: what was measured.
         unit: what the medians are shown in.
-        costs: system → its cost in every round, in seconds (per batch) or bytes.
-        settings: everything needed to repeat it.
-        more: further medians.
+        costs: system → its cost in every round, in seconds (per batch).
     """
     # A ratio is taken within each round, so that a slow minute of the machine weighs on both.
     ours = costs[OURS]
@@ -94,62 +74,38 @@ def row_of(
         for system, theirs in costs.items()
         if system != OURS
     ]
-    return Row(
-        name,
-        unit,
-        in_unit(median(ours), unit),
-        comparisons,
-        len(ours),
-        dict(settings or {}),
-        dict(more or {}),
-    )
+    return Row(name, unit, in_unit(median(ours), unit), comparisons, len(ours))
 
 
 def in_unit(cost: float, unit: Unit) -> float:
-    """Return a cost in seconds (per batch) or bytes in the unit it is shown in."""
+    """Return a cost in seconds (per batch) in the unit it is shown in."""
     if unit == "batches/s":
         return 1 / cost
     if unit == "ms":
         return 1e3 * cost
-    if unit == "MB":
-        return cost / 1e6
     return cost
 
 
 def show(rows: Sequence[Row], console: Console, title: str, quick: bool) -> None:
     """Print a line for each row and each of its comparisons, and what a ratio means."""
-    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("what, and against whom", overflow="fold")
-    table.add_column("median", no_wrap=True, justify="right")
-    table.add_column("ratio (range)", no_wrap=True, justify="right")
+    lines = []
     for row in rows:
-        heading = f"[bold]{escape(f'{row.name} [{row.unit}]')}[/], {row.rounds} rounds"
-        table.add_row(heading, _number(row.ours))
+        lines.append([f"**{row.name} [{row.unit}]**, {row.rounds} rounds", _number(row.ours), ""])
         for comparison in row.comparisons:
             ratio = comparison.ratio
-            table.add_row(
-                _indented(comparison.against),
-                _number(comparison.theirs),
-                f"{_number(ratio.median)} ({_number(ratio.lowest)}-{_number(ratio.highest)})",
-            )
-        for name, value in row.more.items():
-            table.add_row(_indented(name), _number(value))
-        table.add_section()
-    console.print(table)
-    console.print(LEGEND, highlight=False)
+            spread = f"{_number(ratio.lowest)}-{_number(ratio.highest)}"
+            cells = [_number(comparison.theirs), f"{_number(ratio.median)} ({spread})"]
+            lines.append([comparison.against, *cells])
+    headings = ("what, and against whom", "median", "ratio (range)")
+    notes = [f"- {LEGEND}"]
     if quick:
-        console.print("These rounds were short: they show that it runs, not how fast.")
+        notes.append("- These rounds were short: they show that it runs, not how fast.")
     for row in rows:
-        if row.cores_elsewhere is not None and row.cores_elsewhere > DISTURBING:
-            console.print(
-                f"{row.name}: other programs kept {row.cores_elsewhere:.1f} cores busy; "
-                "its times are rough.",
-                highlight=False,
-            )
-
-
-def _indented(text: str) -> Padding:
-    return Padding(escape(text), (0, 0, 0, 2))
+        if row.cores_elsewhere > DISTURBING:
+            cores = f"{row.cores_elsewhere:.1f} cores"
+            notes.append(f"- {row.name}: other programs kept {cores} busy; its times are rough.")
+    text = "\n".join([title, "", markdown_table(headings, lines), *notes])
+    console.print(Markdown(text))
 
 
 def _number(value: float) -> str:

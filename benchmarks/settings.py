@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from benchmarks.report import Row
 from detaug.tools.bench.systems import Workers
 
 SEED = 20261121
@@ -14,14 +17,14 @@ WORKERS = Workers(processes=2, num_cached=6)
 
 @dataclass(frozen=True)
 class Settings:
-    """How long to measure, and with how many workers.
+    """How long to measure, and on which data.
 
     Attributes:
-        workers: the same for every system of a row.
+        data: the folder of nnU-Net's data sets, or where they are made.
         quick: few and short rounds, which show that everything runs and not how fast.
     """
 
-    workers: Workers = WORKERS
+    data: Path
     quick: bool = False
 
     def rounds(self, full: int) -> int:
@@ -35,3 +38,7 @@ class Settings:
         if self.quick:
             return min(full, max(8, full // 10))
         return full
+
+
+#: Measures a row.
+Measure = Callable[[Settings], Row]

@@ -1,1 +1,1 @@
-"""The engine against other systems: `python -m benchmarks engine`. One file for each row."""
+"""The engine against other systems."""

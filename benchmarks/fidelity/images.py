@@ -1,9 +1,9 @@
 """Real images with labels, as they come in packages from PyPI; nothing is downloaded.
 
-| image | package | source |
-|---|---|---|
-| T1 template, tissue maps | nilearn | ICBM 2009a nonlinear symmetric (Fonov et al., NeuroImage 54, 2011) |
-| nuclei | stardist | one image of the Data Science Bowl 2018 (Caicedo et al., Nature Methods 16, 2019), fluorescence |
+- T1 template and tissue maps, in nilearn: ICBM 2009a nonlinear symmetric (Fonov et al., NeuroImage
+  54, 2011).
+- nuclei, in stardist: one image, fluorescence, of the Data Science Bowl 2018 (Caicedo et al.,
+  Nature Methods 16, 2019).
 """
 
 from __future__ import annotations

@@ -8,11 +8,17 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import fmean, stdev
-from typing import Any
+from statistics import fmean, stdev, variance
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
 
 #: Of all intervals.
 CONFIDENCE = 0.95
+
+#: Fewer seeds say nothing of a correlation: Fisher's interval needs four.
+LEAST_SEEDS = 4
 
 
 @dataclass(frozen=True)
@@ -106,9 +112,19 @@ def check_settings(results: Sequence[Result], task: str, settings: dict[str, Any
         )
 
 
+# --- what they show -------------------------------------------------------------------------------
+
+
+def dice_by_seed(results: Sequence[Result], task: str, arm: str) -> dict[int, float]:
+    """Return run → Dice."""
+    return {
+        result.run: result.dice for result in results if (result.task, result.arm) == (task, arm)
+    }
+
+
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its confidence interval; a half width of infinity where there are too few values."""
+    """A mean with its confidence interval, which is infinite where there are too few values."""
 
     mean: float
     half: float
@@ -121,52 +137,97 @@ class Interval:
 
 def mean_interval(values: Sequence[float]) -> Interval:
     """Return the interval of one arm, by Student's t."""
-    mean, error, freedom = _moments(values)
-    return _interval(mean, error, freedom)
-
-
-def difference_interval(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
-    """Return that of ``mean(ours) - mean(theirs)``: Welch's, which assumes no equal variances."""
-    return mean_difference([(ours, theirs)])
+    return _interval(fmean(values), [_Part(1.0, values)])
 
 
 def mean_difference(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Interval:
-    """Return that of the difference, averaged over tasks of equal weight.
+    """Return that of the difference of two arms, averaged over tasks of equal weight.
 
-    The degrees of freedom are Welch's and Satterthwaite's.
+    It assumes no equal variances: the degrees of freedom are Welch's and Satterthwaite's.
 
     Args:
         pairs: for each task, the values of both arms.
     """
-    difference = 0.0
-    parts = []
-    for ours, theirs in pairs:
-        for sign, values in ((1, ours), (-1, theirs)):
-            mean, error, freedom = _moments(values)
-            difference += sign * mean / len(pairs)
-            parts.append(((error / len(pairs)) ** 2, freedom))
-    variance = sum(part for part, _ in parts)
-    if any(freedom < 1 for _, freedom in parts):
-        return Interval(difference, math.inf)
-    lost = sum(part**2 / freedom for part, freedom in parts)
-    # Without any spread there is none to estimate the degrees of freedom from.
-    freedom_of_all = 1.0
-    if lost:
-        freedom_of_all = variance**2 / lost
-    return _interval(difference, math.sqrt(variance), freedom_of_all)
+    weight = 1 / len(pairs)
+    difference = weight * sum(fmean(ours) - fmean(theirs) for ours, theirs in pairs)
+    return _interval(difference, [_Part(weight, values) for pair in pairs for values in pair])
 
 
-def _moments(values: Sequence[float]) -> tuple[float, float, int]:
-    """Return the mean, its standard error, and the degrees of freedom."""
-    freedom = len(values) - 1
-    if freedom < 1:
-        return fmean(values), math.inf, freedom
-    return fmean(values), stdev(values) / math.sqrt(len(values)), freedom
+class _Part(NamedTuple):
+    """The values of which a mean has a share, its weight."""
+
+    weight: float
+    values: Sequence[float]
 
 
-def _interval(mean: float, error: float, freedom: float) -> Interval:
-    from scipy.stats import t
-
-    if freedom < 1:
+def _interval(mean: float, parts: Sequence[_Part]) -> Interval:
+    if min(len(part.values) for part in parts) < 2:
         return Interval(mean, math.inf)
-    return Interval(mean, float(t.ppf((1 + CONFIDENCE) / 2, freedom)) * error)
+    variances = [part.weight**2 * variance(part.values) / len(part.values) for part in parts]
+    lost = sum(
+        value**2 / (len(part.values) - 1) for value, part in zip(variances, parts, strict=True)
+    )
+    # Without any spread there is none to estimate the degrees of freedom from.
+    freedom = sum(variances) ** 2 / lost if lost else 1.0
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(sum(variances))
+    return Interval(mean, half)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What the seeds of one task show of two variants.
+
+    Attributes:
+        task: its name.
+        seeds: how many both variants have.
+        mean: of the first variant's Dice.
+        deviation: standard deviation of the first variant's Dice.
+        lowest, highest: of the first variant's Dice.
+        paired: standard deviation of the difference of the variants with the same seeds.
+        unpaired: the same with different seeds.
+        correlation: Pearson's, of the two variants over the seeds.
+        correlation_range: its confidence interval, by Fisher's transformation.
+    """
+
+    task: str
+    seeds: int
+    mean: float
+    deviation: float
+    lowest: float
+    highest: float
+    paired: float
+    unpaired: float
+    correlation: float
+    correlation_range: tuple[float, float]
+
+
+def spreads(results: Sequence[Result], first: str, second: str) -> list[Spread]:
+    """Return one for each task in which both variants (arms) have enough seeds in common."""
+    tasks = sorted({result.task for result in results})
+    every = [_spread(results, task, first, second) for task in tasks]
+    return [spread for spread in every if spread is not None]
+
+
+def _spread(results: Sequence[Result], task: str, first: str, second: str) -> Spread | None:
+    dice_of_first = dice_by_seed(results, task, first)
+    dice_of_second = dice_by_seed(results, task, second)
+    seeds = sorted(dice_of_first.keys() & dice_of_second.keys())
+    if len(seeds) < LEAST_SEEDS:
+        return None
+    firsts = [dice_of_first[seed] for seed in seeds]
+    seconds = [dice_of_second[seed] for seed in seeds]
+    correlation = stats.pearsonr(firsts, seconds)
+    low, high = correlation.confidence_interval(CONFIDENCE)
+    return Spread(
+        task=task,
+        seeds=len(firsts),
+        mean=fmean(firsts),
+        deviation=stdev(firsts),
+        lowest=min(firsts),
+        highest=max(firsts),
+        paired=stdev(np.subtract(seconds, firsts).tolist()),
+        # Of independent runs: variances add up.
+        unpaired=math.hypot(stdev(firsts), stdev(seconds)),
+        correlation=float(correlation.statistic),
+        correlation_range=(float(low), float(high)),
+    )

@@ -107,8 +107,13 @@ def _make(root: Path, task: Task) -> None:
         (folder / "splits_final.json").write_text(json.dumps([split]))
 
 
-def make_small(plans: dict[str, Any], task: Task) -> None:
-    """Give nnU-Net's plans the task's patch, batch and network; all else stays."""
+def set_network(plans: dict[str, Any], task: Any) -> None:
+    """Give nnU-Net's plans a patch, a batch and a network; all else stays.
+
+    Args:
+        plans: nnU-Net's; they are changed.
+        task: has ``configuration``, ``patch``, ``batch_size`` and ``features``, as a `Task` has.
+    """
     configuration = plans["configurations"][task.configuration]
     configuration.update(patch_size=list(task.patch), batch_size=task.batch_size)
     stages = len(task.features)

@@ -6,16 +6,19 @@ import json
 import multiprocessing
 import multiprocessing.pool
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import random
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
-from benchmarks.command import silence
-from benchmarks.fidelity.tasks import Task, make_small
-from detaug.nnunet.compatibility import trainer_folders
+import numpy as np
+import torch
+
+from benchmarks.fidelity.tasks import Task, set_network
+from detaug.nnunet.compatibility import external_trainer, plot_nothing, trainer_folders
+from detaug.nnunet.verification.settings import load_plans
 from detaug.tools.bench.timing import tree_cpu_seconds
 
 STOCK = "nnUNetTrainer"
@@ -39,7 +42,10 @@ def train(root: Path, task: Task, arm: str, run: int) -> dict[str, Any]:
     Returns:
         ``dice``, the mean over the labels, ``labels`` with each one's, and ``cpu_seconds``.
     """
-    silence()
+    # Errors reach the caller anyway.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
     with TemporaryDirectory() as results:
         os.environ.update(
             nnUNet_raw=str(root / "raw"),
@@ -58,7 +64,9 @@ def train(root: Path, task: Task, arm: str, run: int) -> dict[str, Any]:
         trainer.run_training()
         # Predicting every patch in all mirrorings would take most of the time.
         trainer.inference_allowed_mirroring_axes = None
-        with _threads_for_processes():
+        # In threads: nnU-Net's processes would import torch for seconds each.
+        threads = SimpleNamespace(Pool=multiprocessing.pool.ThreadPool)
+        with mock.patch.object(multiprocessing, "get_context", return_value=threads):
             trainer.perform_actual_validation()
         summary = json.loads(
             (Path(trainer.output_folder) / "validation" / "summary.json").read_text()
@@ -72,40 +80,24 @@ def train(root: Path, task: Task, arm: str, run: int) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def _threads_for_processes() -> Iterator[None]:
-    """Have nnU-Net validate in threads: its processes would import torch for seconds each."""
-    get_context = multiprocessing.get_context
-    threads = SimpleNamespace(Pool=multiprocessing.pool.ThreadPool)
-    multiprocessing.get_context = lambda _method=None: threads  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        multiprocessing.get_context = get_context
-
-
 def seed_from_system() -> None:
-    """Seed torch's generator from the operating system, as a new interpreter does.
+    """Seed the global generators from the operating system, as a new interpreter does.
 
-    A fork inherits the state of its parent's generator: otherwise all trainings of nnU-Net's
-    trainer in one study would start from the same weights. detaug's trainers seed it again.
+    A fork inherits the state of its parent's generators: otherwise all trainings of nnU-Net's
+    trainer in one study would start from the same weights. detaug's trainers seed them again.
     """
-    import torch
-
     torch.seed()
+    # The parent has imported these as well.
+    np.random.seed()
+    random.seed()
 
 
 def _trainer(task: Task, arm: str) -> Any:
     """Return the trainer that ``nnUNetv2_train`` would make, for a short training."""
-    import torch
-
-    from detaug.nnunet.compatibility import external_trainer, plot_nothing
-    from detaug.nnunet.verification.settings import load_plans
-
     torch.set_num_threads(1)
     seed_from_system()
     plans, dataset_json = load_plans(task.dataset)
-    make_small(plans, task)
+    set_network(plans, task)
     cpu = torch.device("cpu")
     trainer = external_trainer(arm)(plans, task.configuration, 0, dataset_json, cpu)
     trainer.num_epochs = task.epochs

@@ -7,40 +7,32 @@ fetches beforehand, on a machine with a network.
 from __future__ import annotations
 
 import importlib
-import itertools
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
-from rich import box
-from rich.markup import escape
-from rich.table import Table
+import torch
+from rich.markdown import Markdown
 
-from benchmarks.command import quick_option
-from benchmarks.gpu import children, machine, standins, wheels
-from benchmarks.gpu.findings import Bench, Finding, NotHere, require
+from benchmarks.command import environment_record, quick_option
+from benchmarks.gpu.bench import Bench, Child, Finding
+from benchmarks.gpu.card import card
+from benchmarks.gpu.trainers import prepare
+from benchmarks.tables.gpus import gpu_table
 from detaug.tools.cli.options import CannotRun, Command, console, json_option, write_json
 
+#: Part, which is a module with ``run`` → its share of the minutes. What a part leaves is the next
+#: one's.
+SHARES = {"equal": 0.35, "why_not": 0.2, "epoch": 0.35, "copies": 0.1}
 
-@dataclass(frozen=True)
-class Part:
-    """A part of the run.
-
-    Attributes:
-        name: of its module, which has ``run``.
-        share: of the minutes. What a part leaves is the next one's.
-    """
-
-    name: str
-    share: float
-
-
-PARTS = (Part("equal", 0.35), Part("why_not", 0.2), Part("epoch", 0.35), Part("copies", 0.1))
+#: The part that needs no nnU-Net.
+COPIES = "copies"
 
 #: Seconds that a question of the card may take.
 ASKING = 60.0
@@ -65,7 +57,7 @@ ASKING = 60.0
     "--only",
     "names",
     multiple=True,
-    type=click.Choice([part.name for part in PARTS]),
+    type=click.Choice(list(SHARES)),
     help="Run this part; repeatable.",
 )
 @quick_option
@@ -98,130 +90,77 @@ def main(
     is 1 if a result contradicts what detaug promises.
     """
     if wheels_folder is not None:
-        if wheels_folder.exists() and any(wheels_folder.iterdir()):
-            raise CannotRun(f"{str(wheels_folder)!r} is not empty: name a new folder")
-        for line in wheels.fetch(wheels_folder, python, max_size).lines():
-            click.echo(line)
+        _fetch(wheels_folder, python, max_size)
         return
-    chosen = [part for part in PARTS if not names or part.name in names]
-    findings = Findings(device, json_file, commit)
+    shares = {name: share for name, share in SHARES.items() if name in (names or SHARES)}
+    parts: dict[str, list[Finding]] = {}
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        findings.ask(Path(folder))
         began = time.monotonic()
-        total = sum(part.share for part in chosen)
-        until = 0.0
-        for part in chosen:
-            until += part.share / total
-            own = Path(folder) / part.name
+        bench = Bench(device, Path(folder), began + ASKING, quick)
+        record = _record(bench, commit)
+        until = began
+        for name, share in shares.items():
+            own = Path(folder, name)
             own.mkdir()
-            deadline = began + 60 * minutes * until
-            for finding in run_part(part, Bench(device, own, deadline, quick)):
-                findings.add(part.name, finding)
-    findings.show()
-    if not findings.are_as_promised:
+            until += 60 * minutes * share / sum(shares.values())
+            parts[name] = []
+            for finding in run_part(name, replace(bench, folder=own, deadline=until)):
+                parts[name].append(finding)
+                click.echo(f"{name}: {finding.name}: {finding.text}")
+                write_json(json_file, as_json(record, parts))
+    console().print(Markdown(gpu_table([as_json(record, parts)])))
+    if not all(finding.is_as_promised for findings in parts.values() for finding in findings):
         raise click.exceptions.Exit(1)
 
 
-def run_part(part: Part, bench: Bench) -> Iterator[Finding]:
-    """Yield the part's findings; one that fails or lacks something has a finding that says so."""
-    try:
-        if part.name != "copies":
-            prepare(bench)
-        module = importlib.import_module(f"benchmarks.gpu.{part.name}")
-        yield from module.run(bench)
-    except NotHere as missing:
-        yield Finding(part.name, f"not here: {missing}")
-    except Exception as error:
-        # The parts after this one must have their turn.
-        text = "".join(traceback.format_exception(error))
-        yield Finding(part.name, f"failed: {error!r}", {"error": text}, is_as_promised=False)
+def _fetch(folder: Path, python: str, max_size: float) -> None:
+    from benchmarks.gpu import wheels
+
+    if folder.exists() and any(folder.iterdir()):
+        raise CannotRun(f"{str(folder)!r} is not empty: name a new folder")
+    for line in wheels.fetch(folder, python, max_size, wheels.needed_packages()):
+        click.echo(line)
 
 
-def prepare(bench: Bench) -> None:
-    """Import nnU-Net once for all children, and compile detaug's kernels if they are not yet.
-
-    What nnU-Net's training imports and does not use may have stand-ins.
+def _record(bench: Bench, commit: str | None) -> dict[str, Any]:
+    """Return date, commit, versions, CPU and card.
 
     Raises:
-        NotHere: nnU-Net is not installed.
+        CannotRun: there is no card, and one is wanted.
     """
-    require("nnunetv2")
-    standins.put_in()
-    importlib.import_module("nnunetv2.run.run_training")
-    importlib.import_module("detaug.nnunet.trainers")
-    log = bench.folder / "kernels.txt"
-    children.result_in_child(compile_kernels, log=log, seconds=bench.seconds_left)
-
-
-def compile_kernels(send: children.Send) -> None:
-    """Compile the kernels of nnU-Net's default pipelines, and send how many axes they have."""
-    from detaug.nnunet import training_transforms
-
-    for axes in (3, 2):
-        scales = [[1.0] * axes, [0.5] * axes]
-        pipeline = training_transforms(
-            (32,) * axes, (-0.5, 0.5), scales, tuple(range(axes)), do_dummy_2d=False
-        )
-        pipeline.warm_up()
-    send(axes)
-
-
-class Findings:
-    """All findings so far, on the terminal and in a file."""
-
-    def __init__(self, device: str, json_file: Path | None, commit: str | None) -> None:
-        self.device = device
-        self.json_file = json_file
-        self.environment = machine.record(device)
-        if commit is not None:
-            self.environment["commit"] = commit
-        self.parts: dict[str, list[Finding]] = {}
-
-    def ask(self, folder: Path) -> None:
-        """Ask for the card.
-
-        Raises:
-            CannotRun: there is none, and one is wanted.
-        """
-        log = folder / "card.txt"
-        card = children.result_in_child(machine.card, log=log, seconds=ASKING)
-        if card is None and self.device == "cuda":
+    record = environment_record()
+    record.update(device=bench.device, torch_cuda=torch.version.cuda)
+    record.update(card=record["cpu"], driver=None, cudnn=None)
+    if commit is not None:
+        record["commit"] = commit
+    if bench.device == "cuda":
+        cards = list(Child(bench, "card", card).findings())
+        if not cards:
             raise CannotRun(
                 "torch finds no GPU here; --device cpu --quick shows that the script runs"
             )
-        if self.device == "cuda":
-            self.environment.update(card)
-
-    def add(self, part: str, finding: Finding) -> None:
-        """Print a finding, and write all of them."""
-        self.parts.setdefault(part, []).append(finding)
-        click.echo(f"{part}: {finding.name}: {finding.text}")
-        write_json(self.json_file, self.as_json())
-
-    @property
-    def are_as_promised(self) -> bool:
-        """Whether none contradicts what detaug promises."""
-        findings = itertools.chain.from_iterable(self.parts.values())
-        return all(finding.is_as_promised for finding in findings)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        parts = {name: list(map(asdict, part)) for name, part in self.parts.items()}
-        return {"environment": self.environment, "parts": parts}
-
-    def show(self) -> None:
-        """Print the table."""
-        title = self.environment.get("card", self.environment["cpu"])
-        table = Table(title=f"detaug on {title}", box=box.SIMPLE_HEAD, pad_edge=False)
-        for heading in ("part", "what", "result"):
-            table.add_column(heading, overflow="fold")
-        for name, part in self.parts.items():
-            for finding in part:
-                style = None if finding.is_as_promised else "bold red"
-                table.add_row(name, escape(finding.name), escape(finding.text), style=style)
-            table.add_section()
-        console().print(table)
+        if not cards[0].is_as_promised:
+            raise CannotRun(f"the GPU cannot be asked: {cards[0].text}")
+        record.update(cards[0].values)
+    return record
 
 
-if __name__ == "__main__":
-    main()
+def run_part(name: str, bench: Bench) -> Iterator[Finding]:
+    """Yield the part's findings; one that fails or lacks something has a finding that says so."""
+    if name != COPIES and find_spec("nnunetv2") is None:
+        yield Finding(name, "not here: nnunetv2")
+        return
+    try:
+        if name != COPIES:
+            prepare(bench)
+        yield from importlib.import_module(f"benchmarks.gpu.{name}").run(bench)
+    except Exception as error:
+        # The parts after this one must have their turn.
+        text = "".join(traceback.format_exception(error))
+        yield Finding(name, f"failed: {error!r}", {"error": text}, is_as_promised=False)
+
+
+def as_json(record: dict[str, Any], parts: dict[str, list[Finding]]) -> dict[str, Any]:
+    """Return plain data."""
+    plain = {name: [asdict(finding) for finding in findings] for name, findings in parts.items()}
+    return {"environment": record, "parts": plain}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import cycle
 from typing import Any
@@ -13,19 +13,15 @@ import numpy as np
 import torch
 from batchgenerators.dataloading.data_loader import DataLoader
 
-from benchmarks.gpu.children import Child, ChildFailed, Send
-from benchmarks.gpu.findings import Bench, Finding
-from benchmarks.gpu.steps import settle, synchronise
+from benchmarks.gpu.bench import Bench, Child, Finding
+from benchmarks.gpu.trainers import synchronise
 from detaug import DeterministicAugmenter, fingerprint
 from detaug.loops import prefetch_to
 from detaug.tools.bench.timing import consume
 
-BATCHES = 500
-KILLS = 10
-QUICK_BATCHES = 12
-QUICK_KILLS = 1
-WORKERS = 4
-QUICK_WORKERS = 1
+#: Batches, kills and workers; then those of the short form.
+LENGTH = (500, 10, 4)
+QUICK_LENGTH = (12, 1, 1)
 
 #: Batches whose bytes are compared.
 SHAPE = (2, 1, 32, 32, 32)
@@ -55,44 +51,35 @@ class Loader(DataLoader):
 
 def run(bench: Bench) -> Iterator[Finding]:
     """Compare the bytes of batches with `replay`'s while workers are killed; time the copies."""
-    child = Child(_findings, bench.device, bench.quick, log=bench.folder / "log.txt")
-    try:
-        yield from child.results(bench.seconds_left)
-    except ChildFailed as error:
-        yield Finding("copies", f"failed: {error}", {"error": str(error)}, is_as_promised=False)
+    yield from Child(bench, "copies", _findings, bench.device, bench.quick).findings()
 
 
-def _findings(send: Send, device: str, quick: bool) -> None:
-    settle()
-    send(_bytes_on(device, quick, pin_memory=False))
-    if device == "cuda":
-        send(_bytes_on(device, quick, pin_memory=True))
-        send(_is_pinned())
-        send(_overlap(device))
+def _findings(device: str, quick: bool) -> Iterator[Finding]:
+    torch.set_num_threads(1)
+    length = QUICK_LENGTH if quick else LENGTH
+    yield _bytes_on(device, *length, pin_memory=False)
+    if device != "cuda":
+        yield Finding("pin_memory=True", "not here: a GPU")
+        yield Finding("overlap", "not here: a GPU")
         return
-    send(Finding("pin_memory=True", "not here: a GPU"))
-    send(Finding("overlap", "not here: a GPU"))
+    yield _bytes_on(device, *length, pin_memory=True)
+    yield _overlap(device)
 
 
-def _augmenter(workers: int, batches: int, pin_memory: bool) -> DeterministicAugmenter:
+def _augmenter(batches: int, workers: int, pin_memory: bool) -> DeterministicAugmenter:
     return DeterministicAugmenter(
         Loader(), None, workers, seed=1234, batches_per_epoch=batches, pin_memory=pin_memory
     )
 
 
-def _bytes_on(device: str, quick: bool, pin_memory: bool) -> Finding:
+def _bytes_on(device: str, batches: int, kills: int, workers: int, pin_memory: bool) -> Finding:
     """Return whether batches on the device equal those that are made again in this process."""
-    batches = BATCHES
-    kills = KILLS
-    workers = WORKERS
-    if quick:
-        batches = QUICK_BATCHES
-        kills = QUICK_KILLS
-        workers = QUICK_WORKERS
+    with _augmenter(1, 1, pin_memory) as augmenter:
+        is_pinned = next(augmenter)["data"].is_pinned()
     # Evenly spread over the run, and neither its first nor its last batch.
     killed_at = {round((number + 1) * batches / (kills + 1)) for number in range(kills)}
-    different = []
-    with _augmenter(workers, batches, pin_memory) as augmenter:
+    different = set()
+    with _augmenter(batches, workers, pin_memory) as augmenter:
         for step, batch in enumerate(prefetch_to(augmenter.loader(), device)):
             if step in killed_at:
                 # A worker that was killed before may have made this batch.
@@ -101,26 +88,25 @@ def _bytes_on(device: str, quick: bool, pin_memory: bool) -> Finding:
             again = augmenter.replay(0, step)
             for key in ("data", "seg"):
                 if fingerprint(batch[key].cpu()) != fingerprint(again[key]):
-                    different.append(step)
+                    different.add(step)
         restarts = augmenter.stats()["restarts"]
-    is_as_promised = step == batches - 1 and not different and restarts > 0
     name = f"prefetch_to({device!r})"
-    if pin_memory:
-        name += ", pin_memory=True"
     text = (
-        f"{step + 1 - len(set(different))} of {batches} batches equal replay's; "
+        f"{step + 1 - len(different)} of {batches} batches equal replay's; "
         f"{kills} kills, {restarts} restarts"
     )
-    values = {"batches": batches, "kills": kills, "restarts": restarts, "different": different}
-    return Finding(name, text, values, is_as_promised)
-
-
-def _is_pinned() -> Finding:
-    """Return whether `pin_memory=True` gives page-locked tensors."""
-    with _augmenter(1, 1, pin_memory=True) as augmenter:
-        is_pinned = next(augmenter)["data"].is_pinned()
-    text = "tensors are page-locked" if is_pinned else "tensors are NOT page-locked"
-    return Finding("pin_memory=True", text, {"is_pinned": is_pinned}, is_as_promised=is_pinned)
+    if pin_memory:
+        name += ", pin_memory=True"
+        text += f"; page-locked: {is_pinned}"
+    values = {
+        "batches": batches,
+        "kills": kills,
+        "restarts": restarts,
+        "different": sorted(different),
+        "is_pinned": is_pinned,
+    }
+    is_equal = step == batches - 1 and not different and restarts > 0
+    return Finding(name, text, values, is_equal and is_pinned == pin_memory)
 
 
 def _overlap(device: str) -> Finding:
@@ -142,23 +128,22 @@ def _overlap(device: str) -> Finding:
     def copy_and_step(waiting: torch.Tensor) -> None:
         step(waiting.to(device))
 
-    alone = _seconds(cycle([on_device]), step)
-    one_after_the_other = _seconds(cycle([batch]), copy_and_step)
-    prefetched = _seconds(iter(prefetch_to(cycle([batch]), device)), step)
-    copying = one_after_the_other - alone
-    hidden = (one_after_the_other - prefetched) / copying
+    alone = _milliseconds(cycle([on_device]), step)
+    one_after_the_other = _milliseconds(cycle([batch]), copy_and_step)
+    prefetched = _milliseconds(iter(prefetch_to(cycle([batch]), device)), step)
     values = {
-        "ms_step": 1e3 * alone,
-        "ms_copy_and_step": 1e3 * one_after_the_other,
-        "ms_prefetched": 1e3 * prefetched,
-        "share_of_the_copy_hidden": hidden,
+        "ms_step": alone,
+        "ms_copy_and_step": one_after_the_other,
+        "ms_prefetched": prefetched,
+        "share_of_the_copy_hidden": (one_after_the_other - prefetched)
+        / (one_after_the_other - alone),
     }
     text = (
-        f"a step of {1e3 * alone:.1f} ms; {1e3 * one_after_the_other:.1f} ms with its copy before "
-        f"it, {1e3 * prefetched:.1f} ms with prefetch_to"
+        f"a step of {alone:.1f} ms; {one_after_the_other:.1f} ms with its copy before it, "
+        f"{prefetched:.1f} ms with prefetch_to"
     )
     return Finding("overlap", text, values)
 
 
-def _seconds(batches: Iterator[Any], step: Any) -> float:
-    return consume(batches, step, warm_up=5, least=50).seconds_per_batch
+def _milliseconds(batches: Iterator[Any], step: Callable[[Any], None]) -> float:
+    return 1e3 * consume(batches, step, warm_up=5, least=50).seconds_per_batch

@@ -1,26 +1,35 @@
-"""Part: do two trainings with one seed give the same network, also killed and continued?"""
+"""Part: do two trainings with one seed give the same network, also killed and continued?
+
+It is what `detaug nnunet verify` runs, on several trainers; in forks of this process, which has
+imported nnU-Net, instead of fresh interpreters.
+"""
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from unittest import mock
 
-from benchmarks.gpu.children import ChildFailed
-from benchmarks.gpu.dataset import SMALL_2D, SMALL_3D, TINY_2D, TINY_3D, dataset_of
-from benchmarks.gpu.findings import Bench, Finding, require
-from benchmarks.gpu.trainings import (
+from benchmarks.gpu.bench import Bench, Child, Finding
+from benchmarks.gpu.trainers import (
+    DATASET,
     DETAUG,
     DETERMINISTIC,
+    SMALL_2D,
+    SMALL_3D,
     STOCK,
-    Run,
-    Trained,
-    Training,
-    first_difference,
+    TINY_2D,
+    TINY_3D,
+    dataset_of,
+    set_up,
+    trainer_class,
 )
+from detaug.nnunet.verification.recording import TRACE, Part, train
+from detaug.nnunet.verification.settings import Settings
+from detaug.nnunet.verification.verifying import Training, first_difference, trainings
 
 ITERATIONS = 20
 QUICK_ITERATIONS = 3
@@ -34,88 +43,84 @@ LEAST_SECONDS = 10.0
 
 def run(bench: Bench) -> Iterator[Finding]:
     """Compare trainings of 2-D and 3-D networks, with AMP on a GPU and with deep supervision."""
-    require("nnunetv2")
     plans = [SMALL_3D, SMALL_2D] if bench.device == "cuda" else [TINY_3D, TINY_2D]
     trainers = [DETAUG, DETERMINISTIC, STOCK]
     iterations = ITERATIONS
-    workers = 2
     if bench.quick:
         plans = plans[:1]
         trainers = trainers[:1]
         iterations = QUICK_ITERATIONS
-        workers = 0
-    trainings = []
+    settings = Settings(DATASET, "", device=bench.device, iterations=iterations)
     for plan in plans:
-        root = dataset_of(bench, plan, plan.configuration)
+        root = dataset_of(bench, plan)
         for trainer in trainers:
-            training = Training(
-                trainer, root, plan.configuration, bench.device, iterations, workers
-            )
-            trainings.append(training)
-            yield compared(bench, training)
+            own = replace(settings, configuration=plan.configuration, trainer=trainer)
+            yield compared(bench, root, own)
     if bench.device == "cuda":
-        yield compared(bench, replace(trainings[0], is_compiled=True))
+        compiling = replace(bench, deadline=min(bench.deadline, time.monotonic() + COMPILING))
+        own = replace(settings, configuration=plans[0].configuration, trainer=DETAUG)
+        yield compared(compiling, dataset_of(bench, plans[0]), own, is_compiled=True)
 
 
-def name_of(training: Training) -> str:
-    """Return how findings name the training."""
-    compiled = ", compiled" if training.is_compiled else ""
-    return f"{training.trainer}, {training.configuration}{compiled}"
-
-
-def compared(bench: Bench, training: Training) -> Finding:
+def compared(bench: Bench, root: Path, settings: Settings, is_compiled: bool = False) -> Finding:
     """Train twice, and once killed and continued, and compare."""
-    name = name_of(training)
-    is_stock = training.trainer == STOCK
+    name = f"{settings.trainer}, {settings.configuration}"
+    if is_compiled:
+        name += ", compiled"
     if bench.seconds_left < LEAST_SECONDS:
         return Finding(name, "no time left")
-    deadline = bench.deadline
-    if training.is_compiled:
-        deadline = min(deadline, time.monotonic() + COMPILING)
-    folder = bench.folder / name.replace(", ", "-")
-    try:
-        first, second, continued = _trained(training, folder, deadline, is_killed=not is_stock)
-    except ChildFailed as error:
-        if training.is_compiled:
-            return Finding(name, f"not compiled: {error}", {"error": str(error)})
-        return Finding(name, f"failed: {error}", {"error": str(error)}, is_as_promised=False)
-    differences = {"twice": first_difference(first, second)}
-    if continued is not None:
-        differences["killed and continued"] = first_difference(first, continued)
-    is_equal = not any(differences.values())
-    text = "; ".join(f"{how}: {_described(difference)}" for how, difference in differences.items())
-    values: dict[str, Any] = {"steps": len(first.steps), "first_difference": differences}
-    values["losses"] = [step["loss"] for step in first.steps]
     # nnU-Net's own trainer promises nothing.
-    return Finding(name, text, values, is_as_promised=is_equal or is_stock)
+    is_promised = settings.trainer != STOCK
+    own = replace(bench, folder=bench.folder / name.replace(", ", "-"))
+    own.folder.mkdir()
+    planned = trainings(settings)
+    if not is_promised:
+        planned = planned[:2]
+    for number in (0, 1):
+        for failure in _train_side_by_side(own, root, planned, number, is_compiled):
+            if is_compiled:
+                return Finding(name, f"not compiled: {failure.text}", failure.values)
+            return replace(failure, name=name)
+    reference, *others = planned
+    differences = {
+        other.what: first_difference(own.folder / reference.folder, own.folder / other.folder)
+        for other in others
+    }
+    text = "; ".join(
+        f"{what}: {difference or 'equal, byte for byte'}"
+        for what, difference in differences.items()
+    )
+    is_equal = not any(differences.values())
+    return Finding(name, text, {"first_difference": differences}, is_equal or not is_promised)
 
 
-def _trained(
-    training: Training, folder: Path, deadline: float, is_killed: bool
-) -> tuple[Trained, Trained, Trained | None]:
-    """Return two trainings that ran side by side, and one that was killed and continued."""
-    with ExitStack() as stack:
-        runs = [Run(training, folder / name) for name in ("first", "second")]
-        if is_killed:
-            runs.append(Run(training, folder / "continued", is_killed=True))
-        for run in runs:
-            stack.callback(run.child.end)
-        first, second, *_ = [run.wait(deadline) for run in runs]
-    assert first is not None
-    assert second is not None
-    if not is_killed:
-        return first, second, None
-    return first, second, Run(training, folder / "continued", continues=True).wait(deadline)
+def _train_side_by_side(
+    bench: Bench, root: Path, planned: Sequence[Training], number: int, is_compiled: bool
+) -> list[Finding]:
+    """Run the parts of that number of all trainings that have one, and return what failed."""
+    children = []
+    for training in planned:
+        for part in training.parts[number : number + 1]:
+            folder = bench.folder / training.folder
+            folder.mkdir(exist_ok=True)
+            exit_code = -signal.SIGKILL if part.killed else 0
+            child = Child(
+                bench, folder.name, _train, root, part, folder, is_compiled, exit_code=exit_code
+            )
+            children.append(child)
+    # All are ended, whatever the first of them yields.
+    return [failure for child in children for failure in child.findings()]
 
 
-def _described(difference: dict[str, Any] | None) -> str:
-    if difference is None:
-        return "equal, byte for byte"
-    position = ""
-    if "step" in difference:
-        position = f" in epoch {difference['epoch']}, step {difference['step']}"
-    text = f"{difference['what']} differs{position}"
-    values = difference.get("values")
-    if values:
-        text += f" ({values})"
-    return text
+def _train(root: Path, part: Part, folder: Path, is_compiled: bool) -> Iterator[Finding]:
+    """Run a part of a training; a trace of its steps and its checkpoints are in `folder`."""
+    set_up(
+        root,
+        nnUNet_results=str(folder / "results"),
+        nnUNet_n_proc_DA=str(part.processes),
+        nnUNet_compile=str(is_compiled),
+    )
+    search = "nnunetv2.utilities.find_objects.recursive_find_trainer_class_by_name"
+    with mock.patch(search, trainer_class):
+        train(part, folder / TRACE)
+    yield from ()

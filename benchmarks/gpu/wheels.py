@@ -7,65 +7,35 @@ network. There: ``pip install --no-index --no-deps --target SITE FOLDER/*.whl``,
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from detaug.tools.cli.options import CannotRun
 
 #: What the machine has; everything that these need is there as well.
 EXPECTED = ("torch", "numpy", "scipy", "numba")
 
-#: What the runs import, in the order in which they get a share of the folder's size: the large ones
-#: last. SimpleITK and the plotting libraries are left out, since stand-ins do (`standins`).
-PACKAGES = (
-    # detaug's own
-    "batchgenerators",
-    "click",
-    "cloudpickle",
-    "psutil",
-    "rich",
-    "markdown-it-py",
-    "mdurl",
-    "pygments",
-    "threadpoolctl",
-    "typing_extensions",
-    "xxhash",
-    # nnU-Net's
-    "nnunetv2",
-    "batchgeneratorsv2",
-    "dynamic_network_architectures",
-    "acvl_utils",
-    "tqdm",
-    "einops",
-    "blosc2",
-    "msgpack",
-    "ndindex",
-    "numexpr",
-    "httpx",
-    "httpcore",
-    "h11",
-    "anyio",
-    "certifi",
-    "idna",
-    "connected-components-3d",
-    "nibabel",
-    "importlib-resources",
-    "tifffile",
-    "imageio",
-    "lazy-loader",
-    "packaging",
-    "joblib",
-    "narwhals",
-    "python-dateutil",
-    "six",
-    "pillow",
-    "scikit-learn",
-    "pandas",
-    "scikit-image",
+#: What nnU-Net's packages require, and these runs do not import; the first three have stand-ins.
+UNUSED = (
+    "simpleitk",
+    "matplotlib",
+    "seaborn",
+    "future",
+    "graphviz",
+    "imagecodecs",
+    "requests",
+    "timm",
+    "unittest2",
+    "yacs",
 )
 
 MIB = 2**20
@@ -79,101 +49,79 @@ MANYLINUX = (
 )
 
 
-@dataclass(frozen=True)
-class Fetched:
-    """What is in the folder, and what is not.
-
-    Attributes:
-        sizes: name of a wheel → bytes.
-        too_large: requirement → bytes of its wheel, which did not fit.
-        failed: requirement → the last line of what pip said.
-    """
-
-    sizes: dict[str, int]
-    too_large: dict[str, int]
-    failed: dict[str, str]
-
-    def lines(self) -> list[str]:
-        """Return the folder's content in words."""
-        total = sum(self.sizes.values())
-        lines = [f"{len(self.sizes)} wheels, {total / MIB:.1f} MiB"]
-        lines += [
-            f"does not fit: {requirement}, {size / MIB:.1f} MiB"
-            for requirement, size in self.too_large.items()
-        ]
-        lines += [f"not there: {name}: {reason}" for name, reason in self.failed.items()]
-        return lines
+def needed_packages() -> list[str]:
+    """Return the distributions that the runs import and the machine lacks."""
+    return sorted(needed_by(["detaug", "nnunetv2"], UNUSED) - needed_by(EXPECTED) - {"detaug"})
 
 
-def fetch(
-    folder: Path, python: str, max_size: float, packages: Sequence[str] = PACKAGES
-) -> Fetched:
+def needed_by(names: Collection[str], without: Collection[str] = ()) -> set[str]:
+    """Return distributions that are installed here, and all that they require, but for some."""
+    needed: set[str] = set()
+    waiting = [canonicalize_name(name) for name in names]
+    while waiting:
+        name = waiting.pop()
+        if name in needed or name in without:
+            continue
+        try:
+            requirements = [Requirement(text) for text in requires(name) or []]
+        except PackageNotFoundError:
+            continue  # of another platform
+        needed.add(name)
+        for requirement in requirements:
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                waiting.append(canonicalize_name(requirement.name))
+    return needed
+
+
+def fetch(folder: Path, python: str, max_size: float, packages: Collection[str]) -> Iterator[str]:
     """Put the versions of these packages that are installed here into a folder, as wheels.
 
     Args:
         folder: for the wheels; it is made.
         python: the other machine's version, e.g. ``3.12``.
-        max_size: MiB that all wheels together may have.
+        max_size: MiB that all wheels together may have; the large ones come last.
         packages: names of distributions.
+
+    Yields:
+        what does not fit, and what is in the folder, in words.
+
+    Raises:
+        CannotRun: pip found no wheel or source of a package.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    sizes: dict[str, int] = {}
-    too_large: dict[str, int] = {}
-    failed: dict[str, str] = {}
     room = max_size * MIB
-    for name in packages:
-        try:
-            requirement = f"{name}=={importlib.metadata.version(name)}"
-        except importlib.metadata.PackageNotFoundError:
-            failed[name] = "not installed here, so no version was tried"
-            continue
-        with TemporaryDirectory() as temporary:
-            error = _download(requirement, python, Path(temporary))
-            wheels = list(Path(temporary).glob("*.whl"))
-            if not wheels:
-                failed[requirement] = error
-                continue
-            (wheel,) = wheels
-            size = wheel.stat().st_size
+    with TemporaryDirectory() as temporary:
+        download([f"{name}=={version(name)}" for name in packages], python, Path(temporary))
+        wheels = sorted((_size(wheel), wheel) for wheel in Path(temporary).glob("*.whl"))
+        for size, wheel in wheels:
             if size > room:
-                too_large[requirement] = size
+                yield f"does not fit: {wheel.name}, {size / MIB:.1f} MiB"
                 continue
-            (folder / wheel.name).write_bytes(wheel.read_bytes())
-        sizes[wheel.name] = size
-        room -= size
-    return Fetched(sizes, too_large, failed)
+            room -= size
+            shutil.move(wheel, folder)
+    yield f"{len(list(folder.iterdir()))} wheels, {max_size - room / MIB:.1f} MiB"
 
 
-def _download(requirement: str, python: str, folder: Path) -> str:
-    """Put the wheel of a requirement into a folder; return what pip said last."""
-    platforms = [f"--platform={tag}_{platform.machine()}" for tag in MANYLINUX]
-    said = _pip(
-        "download",
-        "--no-deps",
-        "--only-binary=:all:",
-        f"--python-version={python}",
-        "--implementation=cp",
-        *platforms,
-        f"--dest={folder}",
-        requirement,
-    )
-    if any(folder.glob("*.whl")):
-        return said
-    # Published as source alone: a wheel made here fits everywhere if it is of pure Python.
-    said = _pip("wheel", "--no-deps", f"--wheel-dir={folder}", requirement)
-    for wheel in folder.glob("*.whl"):
-        if not wheel.name.endswith("-none-any.whl"):
-            wheel.unlink()
-            return "published as source alone, and not of pure Python"
-    return said
+def _size(file: Path) -> int:
+    return file.stat().st_size
 
 
-def _pip(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = (done.stderr or done.stdout).strip().splitlines()
-    return lines[-1] if lines else ""
+def download(requirements: Collection[str], python: str, folder: Path) -> None:
+    """Put wheels of these requirements into a folder.
+
+    What is published as source alone becomes a wheel here, which fits everywhere if it is of pure
+    Python.
+    """
+    tags = [f"--platform={tag}_{platform.machine()}" for tag in MANYLINUX]
+    target = (f"--python-version={python}", "--implementation=cp", *tags)
+    _pip("download", "--no-deps", *target, f"--dest={folder}", *requirements)
+    sources = [str(file) for file in folder.iterdir() if file.suffix != ".whl"]
+    if sources:
+        _pip("wheel", "--no-deps", f"--wheel-dir={folder}", *sources)
+
+
+def _pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CannotRun(f"pip {arguments[0]} failed: {done.stderr.strip()}")

@@ -1,5 +1,1 @@
 """nnU-Net's loader with its transforms against detaug's."""
-
-from benchmarks.requirements import require
-
-require("nnunetv2", "nilearn")

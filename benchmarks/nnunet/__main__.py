@@ -1,59 +1,55 @@
-"""`python -m benchmarks nnunet`: measure the rows, print one table, write JSON."""
+"""`python -m benchmarks nnunet`: reading and augmenting a batch in one process, on one thread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
-import click
-
-from benchmarks.command import data_option, measure_rows, row_options
-from benchmarks.nnunet.dataset import Preprocessed, dataset_folder, preprocessed
-from benchmarks.nnunet.ledger import measure_ledger
-from benchmarks.nnunet.loaders import IN_2D, IN_3D, Task
-from benchmarks.nnunet.speed import measure_speed
-from benchmarks.report import Row
-from benchmarks.settings import Settings
+from benchmarks.calls import Stopwatch, Work
+from benchmarks.nnunet.dataset import Preprocessed, preprocessed
+from benchmarks.nnunet.loaders import (
+    GATES,
+    IN_2D,
+    IN_3D,
+    NNUNET,
+    Task,
+    batch_maker,
+    gated_rounds,
+    gates_set,
+    make_loader,
+)
+from benchmarks.report import OURS, Row, row_of
+from benchmarks.rows import rows_command
+from benchmarks.settings import Measure, Settings
+from detaug.system.threads import keep_one_thread
 from detaug.tools.bench.timing import in_fresh_process
-from detaug.tools.cli.options import Command
-
-TITLE = "detaug's loader against nnU-Net's (medians; ratios with the range over rounds)"
-
-Measure = Callable[[Task, Preprocessed, Settings], Row]
 
 
-def _speed(task: Task, data: Preprocessed, settings: Settings) -> Row:
-    return in_fresh_process(measure_speed, task, data, settings)
+def measure(task: Task, settings: Settings) -> Row:
+    """Measure CPU milliseconds per batch: means over rounds of 25 batches, and their medians."""
+    data = preprocessed(settings.data, task.configuration)
+    cpu = in_fresh_process(_cpu_seconds, task, data, settings)
+    return row_of(f"{task.name}, read and augment", "ms", cpu)
 
 
-ROWS: dict[str, tuple[Measure, Task]] = {
-    "3d": (_speed, IN_3D),
-    "2d": (_speed, IN_2D),
-    "ledger-3d": (measure_ledger, IN_3D),
-    "ledger-2d": (measure_ledger, IN_2D),
-}
+def _cpu_seconds(task: Task, data: Preprocessed, settings: Settings) -> dict[str, list[float]]:
+    keep_one_thread()
+    works = {system: _work(system, task, data) for system in (OURS, NNUNET)}
+    return gated_rounds(works, task.rounds, settings)
 
 
-def measure(name: str, root: Path, settings: Settings) -> Row:
-    """Measure a row, on data that nnU-Net preprocesses below `root` if it is not there yet."""
-    measure_task, task = ROWS[name]
-    return measure_task(task, preprocessed(root, task.configuration), settings)
+def _work(system: str, task: Task, data: Preprocessed) -> Work:
+    loader = make_loader(system, task, data)
+    make = batch_maker(system, loader)
+
+    def work(number: int, stopwatch: Stopwatch) -> None:
+        gates = GATES[number % len(GATES)]
+        with gates_set(loader.transforms, *gates), stopwatch:
+            batch = make(number)
+        del batch
+
+    return work
 
 
-@click.command(cls=Command)
-@row_options(ROWS)
-@data_option
-def main(names: tuple[str, ...], quick: bool, json_file: Path | None, data: Path | None) -> None:
-    """Measure detaug's loader and transforms against nnU-Net's loader with its own.
+ROWS: dict[str, Measure] = {"3d": partial(measure, IN_3D), "2d": partial(measure, IN_2D)}
 
-    The data is MRI that nnU-Net planned and preprocessed. Ratios are taken within this run.
-    """
-    settings = Settings(quick=quick)
-    with dataset_folder(data) as root:
-        chosen = {name: partial(measure, name, root, settings) for name in names or ROWS}
-        measure_rows(TITLE, chosen, quick, json_file)
-
-
-if __name__ == "__main__":
-    main()
+main = rows_command("detaug's loader and transforms against nnU-Net's", ROWS)

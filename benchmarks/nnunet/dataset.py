@@ -16,6 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from detaug.demo.mri import load_template
+from detaug.demo.nnunet import nnunet_folders, plan_and_preprocess, write_raw_dataset
+from detaug.nnunet.verification.settings import load_plans
 from detaug.tools.bench.timing import in_fresh_process
 
 NUMBER = 1
@@ -59,9 +62,6 @@ def dataset_folder(kept: Path | None) -> Iterator[Path]:
 
 def preprocessed(root: Path, configuration: str) -> Preprocessed:
     """Return a configuration; if the folder does not have it yet, it is made first (minutes)."""
-    from detaug.demo.nnunet import nnunet_folders
-    from detaug.nnunet.verification.settings import load_plans
-
     with nnunet_folders(root):
         finished = root / f"{NAME}.finished"
         if not finished.exists():
@@ -74,8 +74,6 @@ def preprocessed(root: Path, configuration: str) -> Preprocessed:
 
 
 def _make(root: Path) -> None:
-    from detaug.demo.nnunet import plan_and_preprocess, write_raw_dataset
-
     logging.disable(logging.WARNING)
     # nnU-Net preprocesses in processes, each with threads of its own otherwise.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -86,14 +84,22 @@ def _make(root: Path) -> None:
 
 def _cases() -> Iterator[tuple[str, list[np.ndarray], np.ndarray]]:
     """Yield name, channels and labels of the MNI152 template, mirrored along other axes each."""
-    from scipy.ndimage import zoom
-
-    from detaug.demo.mri import load_template
-
-    template = load_template()
-    factors = np.divide(CASE_SHAPE, template.image.shape)
-    image = zoom(template.image, factors, order=1)
-    labels = zoom(template.labels.astype(np.uint8), factors, order=0)
+    image, labels = template_of_shape(CASE_SHAPE)
     for case in range(CASES):
         axes = tuple(axis for axis in range(3) if case >> axis & 1)
         yield f"brain_{case:03d}", [np.flip(image, axes)], np.flip(labels, axes)
+
+
+def template_of_shape(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Return image and labels of the template, zoomed; its middle slice for two axes."""
+    from scipy.ndimage import zoom
+
+    template = load_template()
+    image = template.image
+    labels = template.labels.astype(np.uint8)
+    if len(shape) == 2:
+        middle = image.shape[2] // 2
+        image = image[:, :, middle]
+        labels = labels[:, :, middle]
+    factors = np.divide(shape, image.shape)
+    return zoom(image, factors, order=1), zoom(labels, factors, order=0)

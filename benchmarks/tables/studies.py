@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from benchmarks.fidelity.results import (
     Interval,
     Result,
-    difference_interval,
+    Spread,
+    dice_by_seed,
     mean_difference,
     mean_interval,
-    read,
+    spreads,
 )
-from benchmarks.fidelity.spread import Spread, spreads
 from benchmarks.fidelity.training import DETAUG, STOCK, VARIANT
+from benchmarks.markdown import markdown_table
 from benchmarks.tables.cpus import product_name
 
 #: Training steps of one of nnU-Net's epochs.
@@ -55,29 +54,27 @@ def dice_text(results: Sequence[Result]) -> str:
     runs = _dice_of_runs(results)
     if not runs:
         return ""
-    lines = [_measured_text(results), ""]
-    lines += [f"| task | runs | `{STOCK}` | `{DETAUG}` | difference |", "|---|---|---|---|---|"]
-    pairs = []
+    rows = []
     differing = []
-    for task, arms in runs.items():
-        ours = arms[DETAUG]
-        theirs = arms[STOCK]
-        pairs.append((ours, theirs))
-        difference = difference_interval(ours, theirs)
+    for task, (theirs, ours) in runs.items():
+        difference = mean_difference([(ours, theirs)])
         if _excludes_zero(difference):
             differing.append(task)
-        cells = [
-            task,
-            f"{len(theirs)} + {len(ours)}",
-            _interval_text(mean_interval(theirs)),
-            _interval_text(mean_interval(ours)),
-            _interval_text(difference, "+"),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    overall = mean_difference(pairs)
-    lines.append(f"| all tasks | | | | {_interval_text(overall, '+')} |")
-    lines += ["", _difference_text(differing, overall)]
-    return _with_minus_signs(lines)
+        rows.append(
+            [
+                task,
+                f"{len(theirs)} + {len(ours)}",
+                _interval_text(mean_interval(theirs)),
+                _interval_text(mean_interval(ours)),
+                _interval_text(difference, "+"),
+            ]
+        )
+    overall = mean_difference([(ours, theirs) for theirs, ours in runs.values()])
+    rows.append(["all tasks", "", "", "", _interval_text(overall, "+")])
+    table = markdown_table(["task", "runs", f"`{STOCK}`", f"`{DETAUG}`", "difference"], rows)
+    return _with_minus_signs(
+        f"{_measured_text(results)}\n\n{table}\n{_difference_text(differing, overall)}\n"
+    )
 
 
 def _measured_text(results: Sequence[Result]) -> str:
@@ -109,14 +106,15 @@ def _excludes_zero(interval: Interval) -> bool:
     return interval.is_known and abs(interval.mean) > interval.half
 
 
-def _dice_of_runs(results: Sequence[Result]) -> dict[str, dict[str, list[float]]]:
-    """Return task → arm → the Dice of each of its runs, of tasks that have runs of both arms."""
-    tasks: dict[str, dict[str, list[float]]] = {}
-    for result in results:
-        arms = tasks.setdefault(result.task, {STOCK: [], DETAUG: []})
-        if result.arm in arms:
-            arms[result.arm].append(result.dice)
-    return {task: arms for task, arms in tasks.items() if all(arms.values())}
+def _dice_of_runs(results: Sequence[Result]) -> dict[str, tuple[list[float], list[float]]]:
+    """Return task → the Dice of each run of nnU-Net's trainer, and of detaug's, if it has both."""
+    runs = {}
+    for task in dict.fromkeys(result.task for result in results):
+        theirs = list(dice_by_seed(results, task, STOCK).values())
+        ours = list(dice_by_seed(results, task, DETAUG).values())
+        if theirs and ours:
+            runs[task] = (theirs, ours)
+    return runs
 
 
 def _interval_text(interval: Interval, sign: str = "") -> str:
@@ -132,26 +130,22 @@ def spread_text(results: Sequence[Result]) -> str:
     tasks = spreads(results, DETAUG, VARIANT)
     if not tasks:
         return ""
-    lines = [
-        SPREAD_INTRODUCTION,
-        "",
-        f"| {' | '.join(SPREAD_COLUMNS)} |",
-        f"|{'---|' * len(SPREAD_COLUMNS)}",
-    ]
+    rows = []
     for spread in tasks:
         low, high = spread.correlation_range
-        cells = [
-            spread.task,
-            str(spread.seeds),
-            f"{spread.mean:.3f} ± {spread.deviation:.3f}",
-            f"{spread.lowest:.3f} to {spread.highest:.3f}",
-            f"{spread.paired:.3f}",
-            f"{spread.unpaired:.3f}",
-            f"{spread.correlation:.2f} ({low:.2f} to {high:.2f})",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", _pairing_text(tasks)]
-    return _with_minus_signs(lines)
+        rows.append(
+            [
+                spread.task,
+                str(spread.seeds),
+                f"{spread.mean:.3f} ± {spread.deviation:.3f}",
+                f"{spread.lowest:.3f} to {spread.highest:.3f}",
+                f"{spread.paired:.3f}",
+                f"{spread.unpaired:.3f}",
+                f"{spread.correlation:.2f} ({low:.2f} to {high:.2f})",
+            ]
+        )
+    table = markdown_table(SPREAD_COLUMNS, rows)
+    return _with_minus_signs(f"{SPREAD_INTRODUCTION}\n\n{table}\n{_pairing_text(tasks)}\n")
 
 
 def _pairing_text(tasks: Sequence[Spread]) -> str:
@@ -168,11 +162,8 @@ def _pairing_text(tasks: Sequence[Spread]) -> str:
     )
 
 
-def _with_minus_signs(lines: Sequence[str]) -> str:
-    text = "\n".join(lines)
-    for opening in (" ", "("):
-        text = text.replace(f"{opening}-0.", f"{opening}−0.")
-    return f"{text}\n"
+def _with_minus_signs(text: str) -> str:
+    return text.replace(" -0.", " −0.").replace("(-0.", "(−0.")
 
 
 def epochs_text(measurements: Sequence[dict[str, Any]]) -> str:
@@ -183,38 +174,14 @@ def epochs_text(measurements: Sequence[dict[str, Any]]) -> str:
         introduction = EPOCHS_INTRODUCTION.format(
             cpu=product_name(record["cpu"]), commit=record["commit"], date=record["date"]
         )
-        lines = [
-            introduction,
-            "",
-            f"| {' | '.join(EPOCHS_COLUMNS)} |",
-            f"|{'---|' * len(EPOCHS_COLUMNS)}",
-        ]
-        lines += [_epoch_line(row) for row in measurement["rows"]]
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n" if parts else ""
+        table = markdown_table(EPOCHS_COLUMNS, map(_epoch_cells, measurement["rows"]))
+        parts.append(f"{introduction}\n\n{table}")
+    return "\n".join(parts)
 
 
-def _epoch_line(row: dict[str, Any]) -> str:
+def _epoch_cells(row: dict[str, Any]) -> list[str]:
     cells = [f"{1e3 * row['step']:.0f} ms", str(row["workers"])]
     for system in ("nnU-Net", "detaug"):
         seconds = row["systems"][system]
-        cells.append(f"{STEPS * seconds['per_step']:.0f} s")
-        cells.append(f"{STEPS * seconds['waiting']:.0f} s")
-    return f"| {' | '.join(cells)} |"
-
-
-def kept_studies(folder: Path) -> tuple[list[Result], list[dict[str, Any]]]:
-    """Return the trainings over seeds, and the simulated epochs, that a folder keeps."""
-    files = sorted(folder.glob("epochs-*.json"))
-    epochs = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    return read(folder / "fidelity.jsonl"), epochs
-
-
-def study_blocks(folder: Path) -> dict[str, str]:
-    """Return block name → text, "" where a folder keeps no results for it."""
-    trainings, epochs = kept_studies(folder)
-    return {
-        "dice": dice_text(trainings),
-        "spread": spread_text(trainings),
-        "epochs": epochs_text(epochs),
-    }
+        cells += [f"{STEPS * seconds[name]:.0f} s" for name in ("per_step", "waiting")]
+    return cells

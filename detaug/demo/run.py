@@ -150,6 +150,7 @@ def _compared(run: Run, references: dict[str, str], bar: Progress) -> Run:
     """
     run_fingerprint = fingerprint(_batch_fingerprints(run, bar))
     run = replace(run, fingerprint=run_fingerprint)
+    # The two augmenters draw other numbers: each is compared with itself alone.
     if run.augmenter not in references:
         references[run.augmenter] = run_fingerprint
         return run
@@ -166,6 +167,7 @@ def _batch_fingerprints(run: Run, bar: Progress) -> list[str]:
             batch = next(augmenter)
             pid = batch.pop("pid")
             fingerprints.append(fingerprint(batch))
+            # Early enough that batches which the killed worker had in hand are compared as well.
             if run.kill and len(fingerprints) == BATCHES // 3:
                 os.kill(pid, signal.SIGKILL)
             bar.advance()
@@ -175,6 +177,7 @@ def _batch_fingerprints(run: Run, bar: Progress) -> list[str]:
             take_until(augmenter, BATCHES)
             return fingerprints
         take_until(augmenter, BATCHES // 2)
+        # While workers still hold batches: those are not in the state, and are made again.
         state = augmenter.state_dict()
     with _augmenter_of(run.augmenter, run.processes + 1) as augmenter:
         augmenter.load_state_dict(state)

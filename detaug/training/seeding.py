@@ -120,9 +120,12 @@ def seed_everything(
         common = common_seed(own_rank, verbose=verbose)
     else:
         common = announced(user_seed, "given", verbose)
+    # A branch of its own: batches with the same seed draw other numbers than the model.
     tree = SeedTree(common).child(BRANCH)
     if diff_rank_seed:
         tree = tree.child(f"rank/{own_rank}")
+    # Separate words for each generator: with one integer for all, `random` and NumPy, both of
+    # them Mersenne Twisters, could give the same numbers.
     seed_global_generators(tree.sequence())
     if workers:
         # The common seed, also with diff_rank_seed: a child process derives its own from it.

@@ -25,6 +25,10 @@ from detaug.verification.factories import FactoryResult
 #: The words that orders of data sets are drawn from. Any will do: batches are not compared.
 ORDER_SEED = (1, 2, 3, 4)
 
+#: Seconds between the polls of `NonDetMultiThreadedAugmenter`. Its own default of 20 ms would be
+#: what short batches are measured by.
+WAIT_TIME = 0.002
+
 
 @dataclass(frozen=True)
 class Workers:
@@ -33,12 +37,10 @@ class Workers:
     Attributes:
         processes: worker processes.
         num_cached: batches that may wait for the training.
-        wait_time: seconds between polls, where a system polls.
     """
 
     processes: int
     num_cached: int
-    wait_time: float = 0.002
 
     @property
     def cached_per_process(self) -> int:
@@ -49,6 +51,7 @@ class Workers:
 @contextmanager
 def detaug(pipeline: FactoryResult, workers: Workers) -> Iterator[Iterator[Any]]:
     """Run `DeterministicAugmenter` without its check, which makes one batch in a hundred twice."""
+    # The others check nothing either: the check's cost has a row of its own in the benchmarks.
     with pipeline.augmenter(workers.processes, num_cached=workers.num_cached) as augmenter:
         yield _endless(augmenter)
 
@@ -65,7 +68,7 @@ def nondet(loader: Any, transform: Any, workers: Workers) -> Iterator[Iterator[A
         transform,
         workers.processes,
         num_cached=workers.num_cached,
-        wait_time=workers.wait_time,
+        wait_time=WAIT_TIME,
     )
     try:
         yield _endless(augmenter)
@@ -78,6 +81,7 @@ def nondet(loader: Any, transform: Any, workers: Workers) -> Iterator[Iterator[A
 @contextmanager
 def torch_loader(loader: Any, transform: Any, workers: Workers) -> Iterator[Iterator[Any]]:
     """Run torch's `DataLoader`; each of its workers has the whole loader."""
+    # An iterable data set: the loader makes whole batches, which torch must not put together.
     batches = _Batches(loader, transform)
     # Closing the generator ends torch's workers now, not at some garbage collection.
     with closing(
@@ -92,6 +96,7 @@ def _torch_options(workers: Workers) -> dict[str, Any]:
         "num_workers": workers.processes,
         # torch counts the batch that is being made, too.
         "prefetch_factor": workers.cached_per_process + 1,
+        # As the other two: a spawned worker would have to unpickle the pipeline.
         "multiprocessing_context": "fork",
     }
 
@@ -165,6 +170,7 @@ class _Epochs(Sampler[Any]):
         return self.order.length
 
     def __iter__(self) -> Iterator[Any]:
+        # The same kind of order as detaug's: shuffling must cost both the same.
         entries = self.order.entries(ORDER_SEED, self.epoch, 0, self.order.length)
         self.epoch += 1
         return iter(entries)

@@ -46,6 +46,7 @@ def in_fresh_process(function: Callable[..., T], *args: Any) -> T:
     Raises:
         MeasurementError: the function raised, or its process died or hung.
     """
+    # A fork and no spawn: it has the user's pipeline as it is, whether or not that pickles.
     receiver, sender = _fork.Pipe(duplex=False)
     process = _fork.Process(target=_call, args=(sender, function, args))
     process.start()
@@ -88,6 +89,7 @@ def _call(sender: Connection, function: Callable[..., T], args: tuple[Any, ...])
     """Send (False, the function's result), or (True, the traceback) if it raises."""
     try:
         message: tuple[bool, Any] = (False, function(*args))
+    # Also SystemExit of a pipeline: the parent would see a process that died without a word.
     except BaseException:
         message = (True, traceback.format_exc())
     sender.send(message)
@@ -102,6 +104,7 @@ def interleaved(
     Each round measures every name. Rounds start from another name each time, and go forwards and
     backwards by turns, so that a drift of the machine's speed affects all names alike.
     """
+    # Not all rounds of one name and then of the next: the machine's speed drifts within minutes.
     results: dict[str, list[T]] = {name: [] for name in names}
     for number in range(rounds):
         start = number // 2 % len(names)
@@ -184,6 +187,7 @@ def consume(
         batch = next(batches)
         now = time.perf_counter()
         waited += now - asked
+        # Outside of the waiting: a loop that computes for long waits no longer for that.
         if step is not None:
             step(batch)
             now = time.perf_counter()
@@ -234,8 +238,10 @@ def tree_cpu_seconds(pid: int) -> float:
     """Return the CPU seconds of a process, its living descendants, and those it has waited for."""
     total = 0.0
     root = psutil.Process(pid)
+    # Workers as well: most of a loader's work is theirs.
     for process in [root, *root.children(recursive=True)]:
         try:
+            # Children that have ended count for the process that waited for them.
             times = process.cpu_times()
         except psutil.NoSuchProcess:
             # It ended meanwhile; its parent has its times among those of its children.

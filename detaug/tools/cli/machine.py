@@ -32,6 +32,7 @@ def _print_machine() -> None:
     from detaug.tools.advice import advice
     from detaug.training.machine import environment
 
+    # One record for this text, for ledgers and for bug reports.
     record = environment()
     versions = record["detaug"]
     click.echo(f"seed scheme {versions['seed_scheme']}, numerics {versions['numerics']}")
@@ -66,6 +67,7 @@ def warmup() -> None:
 
     began = time.perf_counter()
     kernels = all_kernels()
+    # Nothing will run here: what is compiled already need not be read.
     compiled = compile_ahead(kernels, load=False)
     seconds = time.perf_counter() - began
     loaded = len(kernels) - compiled

@@ -186,9 +186,11 @@ def preview(
             # Without one, the training's own default stays.
             if arguments["seed"] is not None:
                 training["seed"] = arguments["seed"]
+            # Nothing is trained: a batch needs no GPU.
             settings = Settings(*nnunet, device="cpu", **training)
             result = preview_training(settings, **arguments)
         bar.update("draw")
+        # The suffix was checked before the work began.
         write_output(output, result.picture(output.suffix[1:].lower()))
     click.echo(f"{output}: {result.summary}")
 
@@ -226,6 +228,7 @@ def bench(
     The exit status is 2 if detaug cannot run the pipeline. If only another system cannot, the table
     has the reason.
     """
+    # Without workers there is nothing to compare: every system would make batches in the loop.
     if 0 in (processes or ()):
         raise click.BadParameter(
             "a training that waits needs at least one process", param_hint="--processes"

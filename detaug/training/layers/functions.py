@@ -57,6 +57,7 @@ def cross_entropy(
     if target.dtype == torch.uint8:
         # As uint8, ignore_index -100 would be class 156.
         target = target.long()
+    # PyTorch's own loss of each voxel: only the sum over the voxels is taken here.
     losses = functional.cross_entropy(
         input, target, weight, None, ignore_index, None, "none", label_smoothing
     )
@@ -66,6 +67,7 @@ def cross_entropy(
     else:
         total = losses.sum()
     if reduction == "mean":
+        # The weighted mean, as PyTorch defines it: not the number of voxels but their weights.
         total = total / _sum_of_weights(target, weight, ignore_index, total.dtype)
     return total.to(losses.dtype)
 
@@ -105,6 +107,7 @@ def avg_pool3d(
     inputs = tuple(input.shape[-3:])
     kernel = _for_three_axes(kernel_size)
     steps = _for_three_axes(stride)
+    # The forward pass is given the user's arguments, so that PyTorch's own checks see them.
     margins = _for_three_axes(padding)
 
     def forward(tensor: torch.Tensor) -> torch.Tensor:

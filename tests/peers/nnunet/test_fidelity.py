@@ -15,11 +15,11 @@ from benchmarks.fidelity.__main__ import main
 from benchmarks.fidelity.results import (
     Interval,
     Result,
-    difference_interval,
+    mean_difference,
     mean_interval,
     missing,
+    spreads,
 )
-from benchmarks.fidelity.spread import spreads
 from benchmarks.fidelity.tasks import TASKS
 from benchmarks.fidelity.training import ARMS, DETAUG, STOCK, VARIANT, seed_from_system
 from benchmarks.tables.studies import spread_text
@@ -46,7 +46,7 @@ def test_intervals_are_students_and_welchs() -> None:
     expected = stats.t.interval(0.95, len(OURS) - 1, np.mean(OURS), stats.sem(OURS))
     assert limits(mean) == pytest.approx(expected)
 
-    difference = difference_interval(OURS, THEIRS)
+    difference = mean_difference([(OURS, THEIRS)])
     welch = stats.ttest_ind(OURS, THEIRS, equal_var=False).confidence_interval(0.95)
     assert limits(difference) == pytest.approx((welch.low, welch.high))
 

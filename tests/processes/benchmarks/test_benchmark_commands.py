@@ -7,17 +7,17 @@ import json
 import os
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from benchmarks.command import measure_rows, row_options
-from benchmarks.headline import __main__ as headline
+from benchmarks.command import RESULTS, keep, require_commit, require_idle
 from benchmarks.report import Row, row_of, show
-from benchmarks.tables.__main__ import RESULTS, TABLES
+from benchmarks.rows import rows_command
+from benchmarks.settings import Settings
+from benchmarks.tables.__main__ import TABLES
 from detaug.tools.bench.timing import MeasurementError, Ratio
-from detaug.tools.cli.options import CannotRun, Command
+from detaug.tools.cli.options import CannotRun
 from tests.support.preloaded import run_code
 
 REPOSITORY = Path(__file__).parents[3]
@@ -25,20 +25,15 @@ REPOSITORY = Path(__file__).parents[3]
 
 def rows() -> list[Row]:
     seconds = {"detaug": [0.02, 0.01], "NonDetMultiThreadedAugmenter": [0.01, 0.02]}
-    size = {"detaug": [200e6, 250e6], "MultiThreadedAugmenter": [900e6, 1000e6]}
-    return [row_of("transport", "batches/s", seconds), row_of("memory", "MB", size, more={"s": 2})]
+    return [row_of("transport", "batches/s", seconds), row_of("first batch", "ms", seconds)]
 
 
-def not_measured() -> Row:
+def one(_: Settings) -> Row:
+    return rows()[1]
+
+
+def two(_: Settings) -> Row:
     raise MeasurementError("it hung")
-
-
-@click.command(cls=Command)
-@row_options(["one", "two"])
-def made_up(names: tuple[str, ...], quick: bool, json_file: Path | None) -> None:
-    measures = {"one": rows().pop, "two": not_measured}
-    chosen = {name: measures[name] for name in names or measures}
-    measure_rows("made up", chosen, quick, json_file)
 
 
 def test_an_absent_library_is_one_line_with_the_cure() -> None:
@@ -46,27 +41,28 @@ def test_an_absent_library_is_one_line_with_the_cure() -> None:
     code = (
         "import importlib.util as util, runpy; found = util.find_spec\n"
         "util.find_spec = lambda name, *more: None if name == 'nilearn' else found(name, *more)\n"
-        "runpy.run_module('benchmarks.nnunet', run_name='__main__')"
+        "import sys; sys.argv[1:] = ['nnunet']\n"
+        "runpy.run_module('benchmarks', run_name='__main__')"
     )
     done = run_code(code, folder=REPOSITORY, environment=os.environ)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "the benchmarks need nilearn: pip install '.[benchmarks]'\n"
+    assert done.stderr == "Error: the benchmarks need nilearn: pip install '.[benchmarks]'\n"
 
 
 def test_a_ratio_says_how_many_times_as_much_the_other_costs() -> None:
-    transport, memory = rows()
+    transport, first = rows()
     assert transport.ours == pytest.approx(1 / 0.015)
     assert transport.comparisons[0].ratio == Ratio(1.25, 0.5, 2.0)
-    assert (memory.ours, memory.comparisons[0].theirs) == (225.0, 950.0)
-    assert memory.comparisons[0].ratio.median > 1
+    assert first.ours == first.comparisons[0].theirs == pytest.approx(15)
 
 
 def test_a_row_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
     file = tmp_path / "found.json"
+    made_up = rows_command("made up", {"one": one, "two": two})
     done = CliRunner().invoke(made_up, ["--json", str(file)])
     assert done.exit_code == 1
     assert "two: not measured. it hung" in done.stderr
-    assert [row["name"] for row in json.loads(file.read_text())["rows"]] == ["memory"]
+    assert [row["name"] for row in json.loads(file.read_text())["rows"]] == ["first batch"]
     assert CliRunner().invoke(made_up, ["--only", "one"]).exit_code == 0
 
 
@@ -89,29 +85,29 @@ def test_rows_beside_busy_programs_are_said_to_be_rough_and_are_not_kept() -> No
     shown = io.StringIO()
     show([busy, idle], Console(file=shown, width=200), "", quick=False)
     assert "transport: other programs kept 1.3 cores busy" in shown.getvalue()
-    assert "memory: other" not in shown.getvalue()
+    assert "first batch: other" not in shown.getvalue()
     with pytest.raises(CannotRun, match=r"ran during transport: nothing is kept"):
-        headline.require_idle([busy, idle])
-    headline.require_idle([idle])
+        require_idle({"transport": 1.3, "first batch": 0.01})
+    require_idle({"first batch": 0.01})
 
 
 def test_results_are_kept_of_a_commit_alone() -> None:
     with pytest.raises(CannotRun, match=r"changes on top of 0123456789"):
-        headline.require_commit({"commit": "0123456789+"})
+        require_commit({"commit": "0123456789+"})
     with pytest.raises(CannotRun, match=r"no git work tree"):
-        headline.require_commit({"commit": None})
-    headline.require_commit({"commit": "0123456789"})
+        require_commit({"commit": None})
+    require_commit({"commit": "0123456789"})
 
 
 def test_a_machines_file_is_one_run_with_its_commit(tmp_path: Path) -> None:
     record = {"cpu": "AMD EPYC, family 25", "commit": "0123456789", "date": "2026-11-28"}
-    headline.keep(rows(), record, tmp_path)
-    headline.keep(rows()[:1], record, tmp_path)
+    for number in (2, 1):
+        keep({"environment": record, "rows": [row.name for row in rows()[:number]]}, tmp_path)
     (file,) = tmp_path.iterdir()
     assert file.name == "amd-epyc-family-25.json"
     kept = json.loads(file.read_text())
     assert kept["environment"] == record
-    assert [row["name"] for row in kept["rows"]] == ["transport"]
+    assert kept["rows"] == ["transport"]
 
 
 @pytest.mark.slow

@@ -9,27 +9,26 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from benchmarks.fidelity.results import Result
+from benchmarks.command import RESULTS
+from benchmarks.fidelity.results import Result, read
 from benchmarks.fidelity.training import DETAUG, STOCK
+from benchmarks.markdown import read_results
 from benchmarks.tables.__main__ import (
     BLOCK,
-    COMPUTED,
-    GPU,
     PACKAGES,
     PAGES,
     PICTURE,
-    RESULTS,
-    STUDIES,
     TABLES,
+    all_blocks,
+    batches_table,
     drawn,
     kept,
-    kept_of_gpus,
+    machines_table,
     measured,
-    table_of,
     with_tables,
 )
 from benchmarks.tables.cpus import product_name
-from benchmarks.tables.studies import dice_text, epochs_text, kept_studies
+from benchmarks.tables.studies import dice_text, epochs_text
 
 #: A number that is a multiple or a share; not the × of a shape (128×128, 2 × 64).
 FIGURE = re.compile(r"\d\s?(?:×(?!\s?\d)|x\b|%|times as\b|times faster|times slower)")
@@ -38,7 +37,8 @@ FIGURE = re.compile(r"\d\s?(?:×(?!\s?\d)|x\b|%|times as\b|times faster|times sl
 def test_every_kept_result_has_date_commit_and_versions() -> None:
     results = kept()
     assert results
-    for result in (*results, *kept_of_gpus()):
+    gpus = read_results(RESULTS, "gpu-*.json")
+    for result in (*results, *(result for _, result in gpus)):
         record = result["environment"]
         datetime.date.fromisoformat(record["date"])
         assert re.fullmatch(r"[0-9a-f]{10,40}", record["commit"]), "not of a changed work tree"
@@ -49,27 +49,29 @@ def test_every_kept_result_has_date_commit_and_versions() -> None:
         assert all(each["theirs"] > 0 for row in result["rows"] for each in row["comparisons"])
     cpus = {result["environment"]["cpu"] for result in results}
     assert len(cpus) == len(results)
-    trainings, epochs = kept_studies(RESULTS)
+    trainings = read(RESULTS / "fidelity.jsonl")
+    epochs = read_results(RESULTS, "epochs-*.json")
     for training in trainings:
         datetime.date.fromisoformat(training.date)
         assert re.fullmatch(r"[0-9a-f]{10,40}", training.commit or "")
         assert training.settings["versions"]
-    for measurement in epochs:
+    for _, measurement in epochs:
         datetime.date.fromisoformat(measurement["environment"]["date"])
         assert re.fullmatch(r"[0-9a-f]{10,40}", measurement["environment"]["commit"])
-    files = len(results) + len(kept_of_gpus()) + len(epochs) + bool(trainings)
+    files = len(results) + len(gpus) + len(epochs) + bool(trainings)
     assert files == len(list(RESULTS.iterdir()))
 
 
 def test_the_pages_tables_are_what_the_kept_results_give() -> None:
     names = []
+    blocks_of_pages = all_blocks(kept())
     for file in PAGES:
         page = file.read_text(encoding="utf-8")
-        assert with_tables(page, kept()) == page, "python -m benchmarks tables"
+        assert with_tables(page, blocks_of_pages) == page, "python -m benchmarks tables"
         blocks = [block["name"] for block in BLOCK.finditer(page)]
         assert len(blocks) == page.count("<!-- table") == page.count("<!-- end of the table")
         names += blocks
-    assert set(names) == {*TABLES, *COMPUTED, *STUDIES, GPU}
+    assert set(names) == set(blocks_of_pages)
 
 
 def test_the_front_pages_picture_is_of_the_same_results() -> None:
@@ -147,5 +149,5 @@ def test_a_difference_on_one_task_is_told_although_all_tasks_together_show_none(
 def test_every_line_of_the_headline_has_a_machine() -> None:
     results = kept()
     assert all(measured(results, line) for line in TABLES["headline"])
-    for name in COMPUTED:
-        assert table_of(results, name).count("\n") == len(results) + 2
+    for table in (machines_table(results), batches_table(results)):
+        assert table.count("\n") == len(results) + 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import count
 
-from benchmarks.calls import Stopwatch, alternate, draws_until
+from benchmarks.calls import Stopwatch, alternate
 from detaug.tools.bench.timing import Meter, Ratio, consume, interleaved
 
 
@@ -50,15 +50,6 @@ def test_only_what_the_stopwatch_runs_for_is_timed() -> None:
     (seconds,) = alternate({"one": work}, [0])["one"]
     assert 0.04 <= seconds.cpu < 0.09
     assert seconds.wall >= 0.04
-
-
-def test_draws_go_on_until_both_limits_are_reached() -> None:
-    assert list(draws_until(3, 0.0)) == [0, 1, 2]
-    began = Stopwatch()
-    with began:
-        draws = list(draws_until(1, 0.02))
-    assert began.wall >= 0.02
-    assert draws == list(range(len(draws)))
 
 
 def test_a_loops_own_work_is_no_waiting() -> None:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.order_picture FILE.png`: the front page's picture of the batches' order.
+"""`python -m docs.order_picture`: draw the front page's picture of the batches' order.
 
 Two runs of the stock augmenter and two of detaug's over the same patches of an MRI. Each patch has
 the number that the loader gives it, and the worker that made it.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -108,13 +107,10 @@ def _augmenter(name: str) -> Iterator[Any]:
         return
     tree = SeedTree(SEED)
     seeds = [tree.child(f"stock/{worker}").integer(bits=32) for worker in range(PROCESSES)]
-    stock = NonDetMultiThreadedAugmenter(
+    # It ends its workers when it is collected.
+    yield NonDetMultiThreadedAugmenter(
         NumberedPatches(), _transform, PROCESSES, NUM_CACHED, seeds=seeds
     )
-    try:
-        yield stock
-    finally:
-        stock._finish()
 
 
 def _run(name: str, kill: bool) -> list[Arrival]:
@@ -149,7 +145,6 @@ def draw(file: Path) -> None:
     _draw_second_run(sheets[3], "run 2, same seed, a worker killed", first, second)
     killed = second[KILLED_AFTER - 1].worker
     _mark_kill(sheets[3], f"SIGKILL to worker {killed}")
-    file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=100)
 
 
@@ -204,4 +199,4 @@ def _mark_kill(sheet: Any, text: str) -> None:
 
 
 if __name__ == "__main__":
-    draw(Path(sys.argv[1]))
+    draw(Path(__file__).parent / "images" / "order.png")

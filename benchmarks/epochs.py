@@ -9,29 +9,32 @@ be compared on a machine with two cores. Augmenters, processes and the batches t
 from __future__ import annotations
 
 import itertools
-import json
-import re
 import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-from benchmarks.command import data_option, environment_record, quick_option
-from benchmarks.engine.systems import STOCK, SYSTEMS
-from benchmarks.headline.__main__ import require_commit
+from benchmarks.command import (
+    RESULTS,
+    data_option,
+    environment_record,
+    keep,
+    quick_option,
+    require_commit,
+    require_idle,
+)
+from benchmarks.engine.loaders import STOCK, SYSTEMS
 from benchmarks.nnunet.dataset import Preprocessed, dataset_folder, preprocessed
 from benchmarks.nnunet.loaders import IN_3D, NNUNET, batch_maker, make_loader
-from benchmarks.report import DISTURBING, OURS
-from benchmarks.tables.__main__ import RESULTS
+from benchmarks.report import OURS
 from benchmarks.tables.studies import epochs_text
 from detaug.system.progress import progress
 from detaug.tools.bench.systems import Workers
 from detaug.tools.bench.timing import Consumption, Meter, consume, in_fresh_process
-from detaug.tools.cli.options import CannotRun, Command, console
+from detaug.tools.cli.options import Command, console
 
 #: Seconds of a training step. nnU-Net's issue 3063 reports 0.131 on an A100.
 STEPS = (0.090, 0.131, 0.145)
@@ -41,11 +44,6 @@ LOADERS = (NNUNET, OURS)
 #: Batches whose times are measured, and seconds of each training loop.
 BATCHES = 100
 SECONDS = 20.0
-
-
-def num_cached(workers: int) -> int:
-    """Return how many batches nnU-Net's trainer lets wait for this many workers."""
-    return max(6, workers // 2)
 
 
 class SleepingLoader:
@@ -83,31 +81,28 @@ def main(quick: bool, data: Path | None) -> None:
     record = environment_record()
     if not quick:
         require_commit(record)
+    batches = BATCHES
+    duration = SECONDS
+    if quick:
+        batches = 8
+        duration = 1.0
     rows = []
     meter = Meter()
     with dataset_folder(data) as root, progress("loops", len(STEPS) * len(WORKERS)) as shown:
-        folder = preprocessed(root, IN_3D.configuration)
+        cases = preprocessed(root, IN_3D.configuration)
         seconds = {
-            loader: in_fresh_process(batch_seconds, loader, folder, 8 if quick else BATCHES)
-            for loader in LOADERS
+            loader: in_fresh_process(batch_seconds, loader, cases, batches) for loader in LOADERS
         }
         for step, workers in itertools.product(STEPS, WORKERS):
             shown.update(f"a step of {1e3 * step:.0f} ms, {workers} workers")
-            rows.append(measure(seconds, step, workers, 1.0 if quick else SECONDS))
+            rows.append(measure(seconds, step, workers, duration))
             shown.advance()
     elsewhere = meter.read().elsewhere
     result = {"environment": record, "rows": rows, "batch_seconds": seconds}
     console().print(epochs_text([result]), markup=False)
-    if quick:
-        return
-    if elsewhere > DISTURBING:
-        raise CannotRun(
-            f"other programs kept {elsewhere:.1f} cores busy: nothing is kept. "
-            "Measure again on an idle machine"
-        )
-    name = re.sub(r"\W+", "-", record["cpu"].lower()).strip("-")
-    text = json.dumps(result, indent=1, ensure_ascii=False)
-    (RESULTS / f"epochs-{name}.json").write_text(f"{text}\n", encoding="utf-8")
+    if not quick:
+        require_idle({"the loops": elsewhere})
+        keep(result, RESULTS, "epochs-")
 
 
 def batch_seconds(system: str, data: Preprocessed, count: int) -> list[float]:
@@ -129,11 +124,8 @@ def measure(
     """Return a row: seconds per step, and of these waiting, for each loader."""
     systems = {}
     for loader in LOADERS:
-        run = in_fresh_process(partial(_train, loader, seconds[loader], step, workers, duration))
-        systems[loader] = {
-            "per_step": run.seconds_per_batch,
-            "waiting": run.waited / run.batches,
-        }
+        run = in_fresh_process(_train, loader, seconds[loader], step, workers, duration)
+        systems[loader] = {"per_step": run.seconds_per_batch, "waiting": run.waited / run.batches}
     return {"step": step, "workers": workers, "systems": systems}
 
 
@@ -141,8 +133,9 @@ def _train(
     loader: str, seconds: list[float], step: float, workers: int, duration: float
 ) -> Consumption:
     """Run a training loop over a loader's batches, under the augmenter of its trainer."""
-    cached = num_cached(workers)
     augmenter = STOCK
+    # As many batches as nnU-Net's trainer lets wait.
+    cached = max(6, workers // 2)
     options: dict[str, Any] = {}
     if loader == OURS:
         augmenter = OURS
@@ -157,7 +150,3 @@ def _train(
     with start(SleepingLoader(seconds), Workers(workers, cached), **options) as batches:
         # What was made while the workers started is used up before the clock starts.
         return consume(batches, train_step, warm_up=3 * workers, seconds=duration)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,1 +1,0 @@
-"""The rows that README and the pages show, measured on this machine."""
