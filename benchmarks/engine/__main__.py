@@ -9,6 +9,7 @@ from functools import partial
 import torch
 
 from benchmarks.calls import Stopwatch, alternate
+from benchmarks.engine import short_runs
 from benchmarks.engine.loaders import (
     STOCK,
     SYSTEMS,
@@ -21,6 +22,7 @@ from benchmarks.engine.loaders import (
     numbered_loader,
     ready_batch,
 )
+from benchmarks.engine.short_runs import UNCHECKED
 from benchmarks.report import OURS, Row, Unit, row_of
 from benchmarks.rows import rows_command
 from benchmarks.settings import WORKERS, Measure, Settings
@@ -113,7 +115,6 @@ NNUNETS_WARM_UP = 24
 
 #: nnU-Net's epoch.
 EPOCH = 250
-UNCHECKED = "check=False"
 
 
 def _nnunet(settings: Settings, system: str) -> float:
@@ -154,8 +155,13 @@ IN_SLOT = "transport, made in the slot"
 TAIL = f"heavy-tailed cost, num_cached={TAIL_WORKERS.num_cached}"
 NNUNETS = "nnU-Net's 3-D loader and transforms"
 CHECK = "the run-time check, CPU time of an epoch of nnU-Net's 3-D loader"
+START = "one batch from start to end, CPU time"
+SMALL = f"{short_runs.SMALL_BATCHES} batches of 200 kB from start to end"
+SHORT = f"{short_runs.MONAIS_BATCHES} batches of MONAI's, 64³, from start to end, CPU time"
+LONGER = f"{short_runs.MORE_BATCHES} batches of MONAI's, 64³, by DataLoader, CPU time"
 
 ALL = (OURS, STOCK, TORCH)
+BOTH = (OURS, UNCHECKED)
 COPIED = partial(_transport, ReadyLoader)
 MADE_IN_SLOT = partial(_transport, InSlotLoader)
 
@@ -165,7 +171,13 @@ ROWS: dict[str, Measure] = {
     "heavy-tail": partial(measure, TAIL, "batches/s", (OURS, STOCK), 5, _heavy_tail),
     "first-batch": partial(measure, "first batch, ready loader", "ms", ALL, 15, _first_batch),
     "nnunet": partial(measure, NNUNETS, "batches/s", (OURS, STOCK), 5, _nnunet),
-    "check": partial(measure, CHECK, "s", (OURS, UNCHECKED), 3, _epoch),
+    "check": partial(measure, CHECK, "s", BOTH, 3, _epoch),
+    "check-start": partial(measure, START, "s", BOTH, 7, short_runs.one_batch),
+    "check-small-batches": partial(
+        measure, SMALL, "s", (*BOTH, STOCK), 7, short_runs.small_batches
+    ),
+    "check-short-epoch": partial(measure, SHORT, "s", (*BOTH, TORCH), 7, short_runs.short_epoch),
+    "data-loader": partial(measure, LONGER, "s", (OURS, TORCH), 3, short_runs.data_loader),
 }
 
 main = rows_command("detaug's engine against other systems", ROWS)

@@ -229,7 +229,7 @@ def write_block(parts: Sequence[Bytes]) -> tuple[int, tuple[int, ...]]:
 
 def _write_all(descriptor: int, contents: Bytes, offset: int) -> None:
     """Write bytes at an offset of a file; one call of the kernel writes at most 2 GiB."""
-    remaining = memoryview(contents)
+    remaining = contents.data
     while remaining:
         num_written = os.pwrite(descriptor, remaining, offset)
         remaining = remaining[num_written:]

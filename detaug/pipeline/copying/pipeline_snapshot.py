@@ -95,8 +95,6 @@ class PipelineSnapshot:
         except Exception as error:
             roots = {"transform": transform, "data_loader": source.loader}
             raise CannotCopy(uncopyable_message(roots, keep, error)) from error
-        # Only now: the picklers have met all classes and functions on their way.
-        self.shared = GlobalGenerators(self.references())
         snapshots = (self.loader_snapshot, self.transform_snapshot)
         #: How many transforms had their choice of an algorithm by the clock switched off.
         self.num_benchmarks_disabled = sum(part.num_benchmarks_disabled for part in snapshots)
@@ -111,6 +109,7 @@ class PipelineSnapshot:
         """
         self.loader_snapshot.store_arrays()
         self.transform_snapshot.store_arrays()
+        # The picklers have met all classes and functions on their way.
         self.shared = GlobalGenerators(self.references())
 
     def check_carried(self) -> None:
