@@ -232,8 +232,8 @@ def serve(descriptor: int, *modules: str) -> None:
     from detaug.engine.local import coordinator, worker  # noqa: F401
 
     for module in modules:
-        # A program that needs it says that it is missing.
-        with suppress(ImportError):
+        # Where it cannot be imported, the program that needs it says so.
+        with suppress(Exception):
             importlib.import_module(module)
     detaug.DeterministicAugmenter  # noqa: B018  (imported when first asked for)
     gc.collect()
