@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -71,7 +72,8 @@ def distribution(tier: Tier, processes: int) -> list[str]:
     """Return pytest's arguments that spread a tier over processes."""
     if not tier.libraries or not Preloaded.FORKS:
         return ["--dist", "loadfile", "-n", str(processes)]
-    python = f"{sys.executable} -m tests.support.forked_python {','.join(tier.libraries)}"
+    libraries = ",".join(tier.libraries)
+    python = shlex.join([sys.executable, "-m", "tests.support.forked_python", libraries])
     # Of plugins that the libraries have imported; their asserts need no rewriting.
     quiet = ["-W", "ignore:Module already imported so cannot be rewritten"]
     return ["--dist", "loadfile", "--tx", f"{processes}*popen//python={python}", *quiet]

@@ -127,11 +127,16 @@ class Preloaded:
     def become(self, code: str) -> int:
         """Run code with the streams of this process, which it gives away; return its exit code."""
         request = ["", code, [], os.getcwd(), dict(os.environ), True]
-        _, ended = self._ask(request, [0, 1, 2], os.environ)
+        # All libraries of a tier may be imported first.
+        _, ended = self._ask(request, [0, 1, 2], os.environ, patience=5 * PATIENCE)
         return int(ended.recv(100) or -signal.SIGKILL)
 
     def _ask(
-        self, request: list[Any], streams: list[int], environment: Mapping[str, str]
+        self,
+        request: list[Any],
+        streams: list[int],
+        environment: Mapping[str, str],
+        patience: float = PATIENCE,
     ) -> tuple[int, socket.socket]:
         """Have a program forked; return its pid, and where its exit code will come from.
 
@@ -139,6 +144,7 @@ class Preloaded:
             request: the arguments of `_be`.
             streams: descriptors of its stdin, stdout and stderr, which are closed here.
             environment: of the interpreter, if it is not there yet.
+            patience: seconds until the fork is there.
         """
         if self._control is None:
             self._control = self._connected(environment)
@@ -148,7 +154,8 @@ class Preloaded:
             socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
         for stream in streams:
             os.close(stream)
-        wait_readable(self._control, "the preloaded interpreter has forked the program")
+        what = "the preloaded interpreter has forked the program"
+        wait_readable(self._control, what, patience)
         return int(self._control.recv(100)), ended
 
     def _connected(self, environment: Mapping[str, str]) -> socket.socket:
@@ -232,8 +239,8 @@ def serve(descriptor: int, *modules: str) -> None:
     from detaug.engine.local import coordinator, worker  # noqa: F401
 
     for module in modules:
-        # A program that needs it says that it is missing.
-        with suppress(ImportError):
+        # Where it cannot be imported, the program that needs it says so.
+        with suppress(Exception):
             importlib.import_module(module)
     detaug.DeterministicAugmenter  # noqa: B018  (imported when first asked for)
     gc.collect()

@@ -82,12 +82,12 @@ def wait_for_line(lines: Iterable[str], text: str, what: str, patience: float = 
     assert result_of(read, what, patience), "".join(seen)[-6000:]
 
 
-def wait_readable(source: Any, what: str) -> None:
+def wait_readable(source: Any, what: str, patience: float = PATIENCE) -> None:
     """Wait until a descriptor, or an object with a `fileno`, can be read without waiting."""
     # select() cannot watch descriptors above 1023.
     waiting = select.poll()
     waiting.register(source, select.POLLIN)
-    assert waiting.poll(1000 * PATIENCE), f"{what}: not after {PATIENCE:g} s"
+    assert waiting.poll(1000 * patience), f"{what}: not after {patience:g} s"
 
 
 def result_of(function: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
