@@ -134,6 +134,7 @@ def row_of(number: Any, num_planes: Any, num_lines: Any) -> Any:
     each, and so on. In a rotated volume these rows read the same lines of the source, which are
     then still in the CPU's cache.
     """
+    # All bands are full but the last one, so that the rows before a band are known.
     first_plane = number // (BAND * num_lines) * BAND
     band = min(BAND, num_planes - first_plane)
     number_in_band = number % (BAND * num_lines)
@@ -178,6 +179,7 @@ def locate_piece(
         start, stop = _inner_part(points, length, shape, margin, is_flat, is_straight)
     start = max(start, low)
     stop = min(stop, high)
+    # Without inner voxels, all that have neighbours inside are after these.
     if stop <= start:
         start = low
         stop = low
@@ -185,18 +187,34 @@ def locate_piece(
 
 
 @inlined
+def _start_of_row(patch_map: Any, piece: Any) -> tuple[Any, Any, Any]:
+    """Return the coordinates in the source of the first voxel of a piece's row.
+
+    What does not change along the row is summed here, and then the step is multiplied: a sum of
+    steps would be rounded anew at each voxel.
+    """
+    matrix, offset, _ = patch_map
+    i, j, _, _ = piece
+    x = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
+    y = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
+    z = offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j)
+    return x, y, z
+
+
+@inlined
+def _step_along_row(patch_map: Any) -> tuple[Any, Any, Any]:
+    """Return how far two neighbours in a row lie apart in the source, along each axis."""
+    matrix = patch_map.matrix
+    return matrix[0, 2], matrix[1, 2], matrix[2, 2]
+
+
+@inlined
 def locate_row(points: Any, patch_map: Any, piece: Any) -> None:
     """Write the coordinates of a piece's voxels in the source: x, y, z in the parts of `points`."""
-    matrix, offset, displacement = patch_map
+    matrix, _, displacement = patch_map
     i, j, first, length = piece
-    # What does not change along the row is summed first, and then the step is multiplied: a sum of
-    # steps would be rounded anew at each voxel.
-    row_x = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
-    row_y = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
-    row_z = offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j)
-    step_x = matrix[0, 2]
-    step_y = matrix[1, 2]
-    step_z = matrix[2, 2]
+    row_x, row_y, row_z = _start_of_row(patch_map, piece)
+    step_x, step_y, step_z = _step_along_row(patch_map)
     for k in range(length):
         # By way of int32, which older CPUs convert with vectors, unlike int64.
         distance = np.float64(np.int32(first + k))
@@ -213,9 +231,8 @@ def locate_row(points: Any, patch_map: Any, piece: Any) -> None:
             c = matrix[axis, 2]
             along_axis = points[axis * PITCH : axis * PITCH + length]
             for k in range(length):
-                along_axis[k] += a * np.float64(u[k]) + (
-                    b * np.float64(v[k]) + c * np.float64(w[k])
-                )
+                in_plane = b * np.float64(v[k]) + c * np.float64(w[k])
+                along_axis[k] += a * np.float64(u[k]) + in_plane
 
 
 @inlined
@@ -296,12 +313,8 @@ def has_no_tap_inside(points: Any, k: Any, shape: Any, margin: Any, is_flat: Any
     y = points[PITCH + k]
     z = points[2 * PITCH + k]
     least = np.float64(-1 - margin)
-    is_outside = (
-        (y <= least)
-        | (y >= np.float64(shape[1] + margin))
-        | (z <= least)
-        | (z >= np.float64(shape[2] + margin))
-    )
+    is_outside = (y <= least) | (y >= np.float64(shape[1] + margin))
+    is_outside |= (z <= least) | (z >= np.float64(shape[2] + margin))
     if not is_flat:
         is_outside |= (points[k] <= least) | (points[k] >= np.float64(shape[0] + margin))
     return is_outside
@@ -383,14 +396,10 @@ def split_straight_piece(
     Returns:
         False, and nothing is written, where the piece does not lie within the source.
     """
-    matrix, offset, _ = patch_map
-    i, j, first, length = piece
-    row_x = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
-    row_y = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
-    row_z = offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j)
-    step_x = matrix[0, 2]
-    step_y = matrix[1, 2]
-    step_z = matrix[2, 2]
+    first = piece.first
+    length = piece.length
+    row_x, row_y, row_z = _start_of_row(patch_map, piece)
+    step_x, step_y, step_z = _step_along_row(patch_map)
     plane = np.float64(shape[PLANE])
     line = np.float64(shape[LINE])
     origin = np.float64(shape[ORIGIN])
@@ -447,6 +456,7 @@ def split_axes(
         last = np.float64(shape[axis] - 1)
         is_scaled &= last > 0.0
         for k in range(extents[axis]):
+            # As `locate_row` has it, of which the zeros in the matrix leave this.
             p = offset[axis] + np.float64(k) * matrix[axis, axis]
             is_scaled &= (p >= 0.0) & (p <= last)
             floor = min(np.floor(p), last - 1.0)
@@ -489,6 +499,7 @@ def find_taps(points: Any, length: Any, sampling: Any, index: Any, weight: Any) 
         size = shape[axis]
         for k in range(length):
             p = points[axis * PITCH + k]
+            # A plane's first axis does not count, wherever its point lies there.
             if is_flat & (axis == 0):
                 p = 0.0
             first = MOST_TAPS * axis * PITCH + k
