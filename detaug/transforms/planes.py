@@ -109,7 +109,7 @@ class Convert2DTo3D(Transform):
                 raise ValueError(
                     f"Convert2DTo3D cannot make volumes of {key} of shape {tuple(shape)}:"
                     " Convert3DTo2D must come before (it leaves the number of channels in"
-                    f" {count_key}, here {channels}), and the number of channels must not change"
+                    f" {count_key}, here {channels}), and the channels must stay as many"
                 )
             changed[key] = (channels, shape[0] // channels, *shape[1:])
         return changed

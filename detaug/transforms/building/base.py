@@ -208,9 +208,10 @@ def _compare_shapes(transform: Transform, after: Shapes, announced: Shapes) -> N
             name = type(transform).__name__
             raise ValueError(
                 f"{name} gave {key} of shape {after[key]}, but {tuple(announced[key])} was"
-                " expected, and the params of later transforms are drawn for that. Pass a"
-                f' ForeignTransform shapes_after=lambda shapes: {{"{key}": {after[key]}}}; else'
-                f" give {name} the method def output_shapes(self, shapes, params): return"
+                " expected, and the params of later transforms are drawn for that. A"
+                " ForeignTransform gets the argument shapes_after=lambda shapes:"
+                f' {{"{key}": {after[key]}}}; else give {name} the method def'
+                " output_shapes(self, shapes, params): return"
                 f' {{**shapes, "{key}": {after[key]}}}'
             )
 

@@ -162,11 +162,10 @@ def _check_unknown(
         if fits or (not present and len(shape) > 1):
             role = "segmentation" if fits else "image"
             raise ValueError(
-                f"{name} is an array of shape {shape}, and this pipeline knows no key of that name:"
-                " the array would stay as it is while others are transformed. Known keys are"
-                f" {', '.join(known_names)}. Pass the roles of yours as the pipeline's argument"
-                f' keys, e.g. Compose([...], keys={{"{name}": "{role}"}}); "{name}": None leaves it'
-                " as it is."
+                f"{name} is an array of shape {shape}, but no key that this pipeline knows: it"
+                f" would stay as it is. Known keys are {', '.join(known_names)}. Say what yours are"
+                " by the pipeline's argument keys, e.g. Compose([...],"
+                f' keys={{"{name}": "{role}"}}); "{name}": None leaves it as it is.'
             )
 
 
@@ -199,7 +198,7 @@ def _check_dimensions(
             advice = f'if it is a whole batch, say so by the pipeline\'s keys={{"{name}": "data"}}'
         raise ValueError(
             f"{name} of shape {tuple(arrays[name].shape)} does not fit: it must be (C,"
-            f" {', '.join('XYZ'[:expected])}), because {reason}; {advice}"
+            f" {', '.join('XYZ'[:expected])}), for {reason}; {advice}"
         )
 
 

@@ -231,8 +231,8 @@ def _as_numpy(key: str, value: Any) -> np.ndarray:
     if value.requires_grad:
         # Two frames up: the line that calls `checked_array`.
         warnings.warn(
-            f"{key} requires a gradient, and results of transforms have none: pass {key}.detach()"
-            " if that is intended",
+            f"{key} requires a gradient, and what transforms give has none: pass {key}.detach() if"
+            " that is intended",
             stacklevel=3,
         )
     try:
@@ -277,5 +277,5 @@ def representable(name: str, value: float, dtype: np.dtype[Any]) -> None:
         allowed = "0 and 1"
     raise ValueError(
         f"{name} is {value!r}, which an array of dtype {dtype} cannot hold: it has {allowed}."
-        " Convert it first, e.g. with .astype(numpy.int16), or choose another value"
+        " Convert it first, e.g. with .astype(numpy.int16), or take another value"
     )
