@@ -187,34 +187,18 @@ def locate_piece(
 
 
 @inlined
-def _start_of_row(patch_map: Any, piece: Any) -> tuple[Any, Any, Any]:
-    """Return the coordinates in the source of the first voxel of a piece's row.
-
-    What does not change along the row is summed here, and then the step is multiplied: a sum of
-    steps would be rounded anew at each voxel.
-    """
-    matrix, offset, _ = patch_map
-    i, j, _, _ = piece
-    x = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
-    y = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
-    z = offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j)
-    return x, y, z
-
-
-@inlined
-def _step_along_row(patch_map: Any) -> tuple[Any, Any, Any]:
-    """Return how far two neighbours in a row lie apart in the source, along each axis."""
-    matrix = patch_map.matrix
-    return matrix[0, 2], matrix[1, 2], matrix[2, 2]
-
-
-@inlined
 def locate_row(points: Any, patch_map: Any, piece: Any) -> None:
     """Write the coordinates of a piece's voxels in the source: x, y, z in the parts of `points`."""
-    matrix, _, displacement = patch_map
+    matrix, offset, displacement = patch_map
     i, j, first, length = piece
-    row_x, row_y, row_z = _start_of_row(patch_map, piece)
-    step_x, step_y, step_z = _step_along_row(patch_map)
+    # What does not change along the row is summed first, and then the step is multiplied: a sum of
+    # steps would be rounded at each voxel.
+    row_x = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
+    row_y = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
+    row_z = offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j)
+    step_x = matrix[0, 2]
+    step_y = matrix[1, 2]
+    step_z = matrix[2, 2]
     for k in range(length):
         # By way of int32, which older CPUs convert with vectors, unlike int64.
         distance = np.float64(np.int32(first + k))
@@ -396,10 +380,15 @@ def split_straight_piece(
     Returns:
         False, and nothing is written, where the piece does not lie within the source.
     """
-    first = piece.first
-    length = piece.length
-    row_x, row_y, row_z = _start_of_row(patch_map, piece)
-    step_x, step_y, step_z = _step_along_row(patch_map)
+    # Written out as in `locate_row`: a call would count the arrays' references for every piece.
+    matrix, offset, _ = patch_map
+    i, j, first, length = piece
+    row_x = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
+    row_y = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
+    row_z = offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j)
+    step_x = matrix[0, 2]
+    step_y = matrix[1, 2]
+    step_z = matrix[2, 2]
     plane = np.float64(shape[PLANE])
     line = np.float64(shape[LINE])
     origin = np.float64(shape[ORIGIN])

@@ -157,7 +157,8 @@ def resample_cubic(
                             line[k] = planes[k]
                     else:
                         _join(planes, count, weight, line)
-            parts = Parts(start, stop, low, high)
-            write_ends(
-                source, out, points, sampling, outside, piece, parts, tap_indices, tap_weights
-            )
+            if count < length:
+                parts = Parts(start, stop, low, high)
+                write_ends(
+                    source, out, points, sampling, outside, piece, parts, tap_indices, tap_weights
+                )

@@ -342,10 +342,12 @@ def resample_images(
                     gather(source[c], stop - start, shape, is_flat, lowest, pairs)
                     inner = out[c, i, j, first + start : first + stop]
                     _blend(inner, stop - start, is_flat, fractions, pair_values)
-            parts = Parts(start, stop, low, high)
-            write_ends(
-                source, out, points, sampling, outside, piece, parts, tap_indices, tap_weights
-            )
+            # Most pieces have no ends, and a call counts the references of its arrays.
+            if stop - start < length:
+                parts = Parts(start, stop, low, high)
+                write_ends(
+                    source, out, points, sampling, outside, piece, parts, tap_indices, tap_weights
+                )
 
 
 @inlined
