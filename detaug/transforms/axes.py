@@ -237,7 +237,7 @@ def _rearrange(workspace: Workspace, key: str, axis_map: AxisMap) -> None:
         order = [axis + 1 for axis in axis_map.order]
         transposed = workspace.contiguous(key).transpose(0, *order)
         flipped_axes = [axis + 1 for axis, flipped in enumerate(axis_map.flipped) if flipped]
-        workspace.put(key, np.flip(transposed, flipped_axes).copy(order="C"))
+        workspace.put(key, np.flip(transposed, tuple(flipped_axes)).copy(order="C"))
         return
     array = workspace.writable(key)
     # The kernel knows volumes only: a plane is a volume of one slice.
