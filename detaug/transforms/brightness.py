@@ -84,6 +84,7 @@ class BrightnessAdditive(ImageTransform):
 
     def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         count = shapes["image"][0]
+        # First the channels, then the shifts: the order is a part of the bytes.
         channels = draws.channels_drawn(rng, range(count), self.p_per_channel)
         if not channels:
             return {"apply_to_channel": channels, "shift": None}

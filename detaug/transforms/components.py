@@ -91,6 +91,7 @@ def find_components(channel: np.ndarray) -> tuple[np.ndarray, list[int]]:
     # Imported here because other transforms do not need it.
     from scipy import ndimage
 
+    # Neighbours at faces, edges and corners, as batchgeneratorsv2's connected components have them.
     components, count = ndimage.label(channel != 0, np.ones((3,) * channel.ndim))
     sizes = np.zeros(count + 1, np.int64)
     # Plane by plane, because bincount makes an int64 copy of its argument.

@@ -33,6 +33,7 @@ def crop_sample(
         label: the label of the segmentation outside its array.
     """
     space = spatial_shape(workspace.shapes())
+    # Whole voxels: of an even size the voxel after the middle is the centre.
     starts = [middle - extent // 2 for middle, extent in zip(center, size, strict=True)]
     # The arrays stay the caller's own.
     if size == space and not any(starts):
@@ -180,5 +181,6 @@ class RandomCrop(_Crop):
                 # Nothing is drawn along this axis: there is one position.
                 center.append(length // 2)
             else:
+                # The first voxel is drawn, and the centre said, since params hold a centre.
                 center.append(draws.integer(rng, length - size + 1) + size // 2)
         return {"center": center}

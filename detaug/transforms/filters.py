@@ -79,6 +79,7 @@ class MedianFilter(ImageTransform):
             # A single voxel is its own median.
             return
         for size, before, after in workspace.chosen_channels(sizes, as_volume):
+            # The same size along every axis but those of one voxel.
             box = per_axis([size] * len(shape), shape, 1)
             median_filter(before, box, after)
 
@@ -152,6 +153,7 @@ class Sharpening(ImageTransform):
             if is_clamped:
                 # Read before sharpening, which may write to the same array.
                 limits = least_and_largest(flat_planes(before))
+            # A padded copy: what is written must not be read as a neighbour.
             sharpen_padded(padded(before, [(1, 1)] * 3, "edge"), after, strength)
             if limits is not None:
                 low, high = limits

@@ -54,6 +54,7 @@ class ForeignTransform(Transform):
         return {"key": draws.key(rng)}
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
+        # What it does not announce is compared with what comes out, and refused there.
         if self.shapes_after is None:
             return dict(shapes)
         return {**shapes, **self.shapes_after(dict(shapes))}

@@ -127,6 +127,7 @@ def bend(
         origin = low
         direction = 1.0
     extent = direction * max(span, _LEAST_RANGE)
+    # Rounded before the table and the polynomial are made of it: both are of one exponent.
     exponent = np.float32(gamma)
     # The curve of the mean is near the mean of the curve: sums around it lose few bits.
     share_of_mean = (mean - origin) / extent

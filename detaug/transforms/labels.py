@@ -205,6 +205,7 @@ class DownsampleSegForDS(_LabelTransform):
                 levels.append(full)
             else:
                 levels.append(picked(full, list(map(nearest, space, size))))
+        # The full resolution may be the caller's array, and one level may stand in the list twice.
         workspace.put("segmentation", levels, owned=False)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:

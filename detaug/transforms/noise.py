@@ -54,6 +54,7 @@ class GaussianNoise(ChannelTransform):
             # Without noise the channel would be copied.
             if sigma != 0:
                 fields[channel] = (np.float32(sigma), np.uint32(channel))
+        # One key for all channels, each of which has a stream of its own.
         low, high = key_words(params["key"])
         for field, source, destination in workspace.chosen_channels(fields, np.ravel):
             sigma, stream = field

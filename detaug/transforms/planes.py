@@ -85,6 +85,7 @@ class Convert2DTo3D(Transform):
     spatial_dims = 2
 
     def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
+        # As params, so that they are seen where the applied transforms are shown.
         return {key: shapes[key] for key in _COUNT_KEYS.values() if key in shapes}
 
     @takes(**{key: needed_if(_never, integer(1)) for key in _COUNT_KEYS.values()})

@@ -30,6 +30,7 @@ def rotation(angles: Sequence[float]) -> Matrix:
         return [[c, -s], [s, c]]
     cx, cy, cz = [cosine(angle) for angle in angles]
     sx, sy, sz = [sine(angle) for angle in angles]
+    # In batchgeneratorsv2's order of axes.
     about_x = [[1.0, 0.0, 0.0], [0.0, cx, -sx], [0.0, sx, cx]]
     about_y = [[cy, 0.0, sy], [0.0, 1.0, 0.0], [-sy, 0.0, cy]]
     about_z = [[cz, -sz, 0.0], [sz, cz, 0.0], [0.0, 0.0, 1.0]]

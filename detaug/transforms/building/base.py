@@ -164,6 +164,8 @@ class Transform:
         after = workspace.shapes()
         # Most transforms leave the very same object, so that most calls compare nothing.
         shapes_changed = after is not before and after != before
+        # Where shapes are announced, later params rest on them, whether or not anything has
+        # changed.
         announces_shapes = type(self).output_shapes is not Transform.output_shapes
         if shapes_changed or announces_shapes:
             announced = self.output_shapes(before, params)

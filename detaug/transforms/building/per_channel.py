@@ -81,6 +81,7 @@ class ChannelTransform(ImageTransform):
             allowed = range(shapes["image"][0])
         # First which channels, then their values: the order is a part of the bytes.
         channels = draws.channels_drawn(rng, allowed, self.p_per_channel)
+        # Only for the channels that are changed.
         return {"apply_to_channel": channels, name: self.for_channels(channels, drawn)}
 
     def draw_scalars(

@@ -123,6 +123,7 @@ class Motion(ChannelTransform):
     def _draw_times(self, rng: Generator) -> list[float]:
         """Draw when the movements happen, as parts of the scan: evenly, each early or late."""
         step = 1.0 / (self.num_transforms + 1)
+        # Evenly, so that every movement has a stretch of k-space before it and after it.
         times = []
         for number in range(1, self.num_transforms + 1):
             # Less than half of the time between two movements, so that they keep their order.
