@@ -252,7 +252,7 @@ def labels_of_image(workspace: Workspace, name: str) -> np.ndarray:
         raise ValueError(
             f"{name} needs an image and a segmentation of one spatial shape, got {spaces}"
         )
-    return workspace.image("segmentation")
+    return workspace.labels()
 
 
 @lru_cache(maxsize=256)

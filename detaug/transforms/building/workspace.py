@@ -184,6 +184,10 @@ class Workspace:
             array.flags.writeable = False
         return array
 
+    def labels(self) -> np.ndarray:
+        """Return the segmentation, to be read, in its own dtype."""
+        return self.image("segmentation")
+
     def label_dtypes(self) -> list[np.dtype[Any]]:
         """Return every dtype that must hold a label which a transform writes.
 
