@@ -104,6 +104,7 @@ class NonDetMultiThreadedAugmenter(
         try:
             return super().__next__()
         except StopIteration:
+            # Then the user asked for epochs, and their ends are none of the loader's.
             if self.batches_per_epoch is not None:
                 raise
             raise RuntimeError(
@@ -197,6 +198,7 @@ class SingleThreadedAugmenter(
     def __init__(
         self, data_loader: Any, transform: Callable[..., Any] | None, **options: Any
     ) -> None:
+        # No workers, as in batchgenerators.
         super().__init__(data_loader, transform, 0, **options)
 
     @property

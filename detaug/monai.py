@@ -14,7 +14,12 @@ from detaug.loops.samples import with_float_images
 from detaug.seeding.tree import make_generator
 from detaug.transforms.building.base import Transform
 from detaug.transforms.building.calls import call_on_grid, checked_keys
-from detaug.transforms.building.grids import VoxelGrid, affine_of_grid, grid_of_affine
+from detaug.transforms.building.grids import (
+    VoxelGrid,
+    affine_of_grid,
+    common_grid,
+    grid_of_affine,
+)
 
 __all__ = ["Wrap"]
 
@@ -44,6 +49,7 @@ class Wrap(Randomizable, MapTransform):
 
     def randomize(self, data: Any = None) -> None:
         """Make the next call's Generator from 128 drawn bits."""
+        # As many bits as detaug's own seeds have: `R` gives no Generator of the new kind.
         words = self.R.randint(0, 2**32, 4, np.uint32).tolist()
         self._generator = make_generator(np.random.SeedSequence(words))
 
@@ -52,7 +58,12 @@ class Wrap(Randomizable, MapTransform):
         items = {name: data[name] for name in self.key_iterator(data)}
         roles = {name: self.roles[name] for name in items}
         arrays = with_float_images({name: _plain(item) for name, item in items.items()}, roles)
-        grid = _common_grid(items)
+        grids = {}
+        for name, item in items.items():
+            # Plain arrays have no spacing: they follow the images that have one.
+            if isinstance(item, MetaTensor):
+                grids[name] = grid_of_affine(item.affine, item.ndim - 1)
+        grid = common_grid(grids, "monai.transforms.ResampleToMatchd")
         transformed, new_grid = call_on_grid(self.transform, arrays, roles, self._generator, grid)
         if new_grid == grid:
             # Affines that need not change keep all of their digits.
@@ -68,29 +79,6 @@ def _plain(item: Any) -> Any:
     if isinstance(item, MetaTensor):
         return item.as_tensor()
     return item
-
-
-def _common_grid(items: Mapping[str, Any]) -> VoxelGrid | None:
-    """Return the voxel grid of the first MetaTensor among some items; None if there is none.
-
-    Raises:
-        ValueError: two of them have different spacings.
-    """
-    grids: dict[str, VoxelGrid] = {}
-    for name, item in items.items():
-        if isinstance(item, MetaTensor):
-            grids[name] = grid_of_affine(item.affine, item.ndim - 1)
-    if not grids:
-        return None
-    first, reference = next(iter(grids.items()))
-    for name, grid in grids.items():
-        if not np.allclose(grid.spacing, reference.spacing, rtol=1e-3):
-            raise ValueError(
-                f"items that are transformed together must have one spacing, got {first} "
-                f"{reference.spacing} and {name} {grid.spacing}: resample one of them first, e.g. "
-                "by monai.transforms.ResampleToMatchd"
-            )
-    return reference
 
 
 def _like_item(result: Any, item: Any, grid: VoxelGrid | None) -> Any:

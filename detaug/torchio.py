@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from detaug.loops.samples import with_float_images
 from detaug.seeding.tree import make_generator
 from detaug.transforms.building.base import Transform
 from detaug.transforms.building.calls import call_on_grid
-from detaug.transforms.building.grids import VoxelGrid, affine_of_grid, grid_of_affine
+from detaug.transforms.building.grids import affine_of_grid, common_grid, grid_of_affine
 
 __all__ = ["Wrap"]
 
@@ -49,13 +48,15 @@ class Wrap(TorchIOTransform):
 
     def apply_transform(self, subject: Subject) -> Subject:
         """Transform a subject in place, and return it. TorchIO calls this method."""
+        # From torch, whose seed a TorchIO user sets, and as a list, which a history can hold.
         words = self.seed or torch.randint(2**32, (4,)).tolist()
         images = subject.get_images_dict(
             intensity_only=False, include=self.include, exclude=self.exclude
         )
         roles = {name: _role_of(image) for name, image in images.items()}
         arrays = with_float_images({name: image.data for name, image in images.items()}, roles)
-        grid = _common_grid(images)
+        grids = {name: grid_of_affine(image.affine, 3) for name, image in images.items()}
+        grid = common_grid(grids, "torchio.Resample, or leave one out by exclude=")
         generator = make_generator(np.random.SeedSequence(words))
         result, new_grid = call_on_grid(self.transform, arrays, roles, generator, grid)
         for name, image in images.items():
@@ -75,22 +76,3 @@ def _role_of(image: Image) -> str:
     if isinstance(image, LabelMap):
         return "segmentation"
     return "image"
-
-
-def _common_grid(images: Mapping[str, Image]) -> VoxelGrid | None:
-    """Return the voxel grid of the first of some images; None if there are none.
-
-    Raises:
-        ValueError: two of them have different spacings.
-    """
-    if not images:
-        return None
-    first, reference = next(iter(images.items()))
-    for name, image in images.items():
-        if not np.allclose(image.spacing, reference.spacing, rtol=1e-3):
-            raise ValueError(
-                f"images that are transformed together must have one spacing, got {first} "
-                f"{reference.spacing} and {name} {image.spacing}: resample one of them first, e.g. "
-                f"by torchio.Resample({first!r}), or leave it out by exclude="
-            )
-    return grid_of_affine(reference.affine, 3)

@@ -85,6 +85,7 @@ class Kernel:
         self.dispatcher = numba.njit(**_OPTIONS)(function)
         if _CACHE_FOLDER is not None:
             _keep_on_disk(self.dispatcher, _CACHE_FOLDER)
+        # For `help`, and for pickling by name.
         self.__doc__ = function.__doc__
         self.__module__ = function.__module__
         self.__name__ = function.__name__
@@ -125,6 +126,7 @@ class Kernel:
                     self.dispatcher.compile(signature)
                     _warn_not_kept(_description(error))
             self.dispatcher.disable_compile()
+            # Arrays are at the same places in all signatures.
             types, *_ = self.dispatcher.signatures
             self._arrays = tuple(
                 index for index, kind in enumerate(types) if isinstance(kind, numba.types.Array)
@@ -134,6 +136,7 @@ class Kernel:
     def __call__(self, *arguments: Any) -> Any:
         if not self._compiled:
             self.compile()
+        # Most calls have no read-only array: their arguments are passed on as they are.
         for index in self._arrays:
             if not arguments[index].flags.writeable:
                 return self.dispatcher(*map(_for_kernel, arguments))

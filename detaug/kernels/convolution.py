@@ -100,10 +100,10 @@ def weighted_lines(
             w2, before2, after2 = _pair(indices, weights, t + 1, shift)
             w3, before3, after3 = _pair(indices, weights, t + 2, shift)
             for k in range(num_voxels):
-                outer = w2 * (rows[before2 + k] + rows[after2 + k]) + w3 * (
-                    rows[before3 + k] + rows[after3 + k]
-                )
-                out[first_out + k] += w1 * (rows[before1 + k] + rows[after1 + k]) + outer
+                share1 = w1 * (rows[before1 + k] + rows[after1 + k])
+                share2 = w2 * (rows[before2 + k] + rows[after2 + k])
+                share3 = w3 * (rows[before3 + k] + rows[after3 + k])
+                out[first_out + k] += share1 + (share2 + share3)
         if radius - whole == 1:
             w1, before1, after1 = _pair(indices, weights, radius, shift)
             for k in range(num_voxels):
@@ -112,9 +112,9 @@ def weighted_lines(
             w1, before1, after1 = _pair(indices, weights, radius - 1, shift)
             w2, before2, after2 = _pair(indices, weights, radius, shift)
             for k in range(num_voxels):
-                out[first_out + k] += w1 * (rows[before1 + k] + rows[after1 + k]) + w2 * (
-                    rows[before2 + k] + rows[after2 + k]
-                )
+                share1 = w1 * (rows[before1 + k] + rows[after1 + k])
+                share2 = w2 * (rows[before2 + k] + rows[after2 + k])
+                out[first_out + k] += share1 + share2
 
 
 @inlined
@@ -152,6 +152,7 @@ def convolve_padded(
     result = destination.reshape(-1)
     block = max(1, _CHUNK // n2)
     for i in range(n0 + 2 * r0):
+        # Along Z into rows, then along Y into a plane of the ring.
         for j in range(0, padded_lines, block):
             centre = (i * padded_lines + j) * pitch + r2
             num_lines = min(block, padded_lines - j)
@@ -171,6 +172,7 @@ def convolve_padded(
         if plane < 0:
             # The ring does not hold all planes yet that the first one is summed of.
             continue
+        # Along X, over the planes of the ring.
         for first in range(0, plane_size, _CHUNK):
             for t in range(1, r0 + 1):
                 indices[0, t] = ((plane + r0 - t) % num_slots) * plane_size + first
@@ -200,6 +202,7 @@ def sharpen_padded(source: Any, destination: Any, strength: Any) -> None:
     num_neighbours = 6.0 if is_volume else 4.0
     for i in range(destination.shape[0]):
         for j in range(destination.shape[1]):
+            # Lines are taken out of the loop over voxels: a view counts a reference.
             line = source[i + 1, j + 1]
             before_x = source[i, j + 1]
             after_x = source[i + 2, j + 1]
@@ -209,11 +212,10 @@ def sharpen_padded(source: Any, destination: Any, strength: Any) -> None:
             for k in range(np.uint64(destination.shape[2])):
                 middle = k + one
                 x = np.float64(line[middle])
-                neighbours = (np.float64(line[k]) + np.float64(line[middle + one])) + (
-                    np.float64(before_x[middle]) + np.float64(after_x[middle])
-                )
+                along_z = np.float64(line[k]) + np.float64(line[middle + one])
+                along_x = np.float64(before_x[middle]) + np.float64(after_x[middle])
+                neighbours = along_z + along_x
                 if is_volume:
-                    neighbours = neighbours + (
-                        np.float64(before_y[middle]) + np.float64(after_y[middle])
-                    )
+                    along_y = np.float64(before_y[middle]) + np.float64(after_y[middle])
+                    neighbours = neighbours + along_y
                 out[k] = np.float32(x + strength * (num_neighbours * x - neighbours))

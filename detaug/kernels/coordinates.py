@@ -134,6 +134,7 @@ def row_of(number: Any, num_planes: Any, num_lines: Any) -> Any:
     each, and so on. In a rotated volume these rows read the same lines of the source, which are
     then still in the CPU's cache.
     """
+    # All bands are full but the last one, so that the rows before a band are known.
     first_plane = number // (BAND * num_lines) * BAND
     band = min(BAND, num_planes - first_plane)
     number_in_band = number % (BAND * num_lines)
@@ -178,6 +179,7 @@ def locate_piece(
         start, stop = _inner_part(points, length, shape, margin, is_flat, is_straight)
     start = max(start, low)
     stop = min(stop, high)
+    # Without inner voxels, all that have neighbours inside are after these.
     if stop <= start:
         start = low
         stop = low
@@ -190,7 +192,7 @@ def locate_row(points: Any, patch_map: Any, piece: Any) -> None:
     matrix, offset, displacement = patch_map
     i, j, first, length = piece
     # What does not change along the row is summed first, and then the step is multiplied: a sum of
-    # steps would be rounded anew at each voxel.
+    # steps would be rounded at each voxel.
     row_x = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
     row_y = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
     row_z = offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j)
@@ -213,9 +215,8 @@ def locate_row(points: Any, patch_map: Any, piece: Any) -> None:
             c = matrix[axis, 2]
             along_axis = points[axis * PITCH : axis * PITCH + length]
             for k in range(length):
-                along_axis[k] += a * np.float64(u[k]) + (
-                    b * np.float64(v[k]) + c * np.float64(w[k])
-                )
+                in_plane = b * np.float64(v[k]) + c * np.float64(w[k])
+                along_axis[k] += a * np.float64(u[k]) + in_plane
 
 
 @inlined
@@ -296,12 +297,8 @@ def has_no_tap_inside(points: Any, k: Any, shape: Any, margin: Any, is_flat: Any
     y = points[PITCH + k]
     z = points[2 * PITCH + k]
     least = np.float64(-1 - margin)
-    is_outside = (
-        (y <= least)
-        | (y >= np.float64(shape[1] + margin))
-        | (z <= least)
-        | (z >= np.float64(shape[2] + margin))
-    )
+    is_outside = (y <= least) | (y >= np.float64(shape[1] + margin))
+    is_outside |= (z <= least) | (z >= np.float64(shape[2] + margin))
     if not is_flat:
         is_outside |= (points[k] <= least) | (points[k] >= np.float64(shape[0] + margin))
     return is_outside
@@ -383,6 +380,7 @@ def split_straight_piece(
     Returns:
         False, and nothing is written, where the piece does not lie within the source.
     """
+    # Written out as in `locate_row`: a call would count the arrays' references for every piece.
     matrix, offset, _ = patch_map
     i, j, first, length = piece
     row_x = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
@@ -447,6 +445,7 @@ def split_axes(
         last = np.float64(shape[axis] - 1)
         is_scaled &= last > 0.0
         for k in range(extents[axis]):
+            # As `locate_row` has it, of which the zeros in the matrix leave this.
             p = offset[axis] + np.float64(k) * matrix[axis, axis]
             is_scaled &= (p >= 0.0) & (p <= last)
             floor = min(np.floor(p), last - 1.0)
@@ -489,6 +488,7 @@ def find_taps(points: Any, length: Any, sampling: Any, index: Any, weight: Any) 
         size = shape[axis]
         for k in range(length):
             p = points[axis * PITCH + k]
+            # A plane's first axis does not count, wherever its point lies there.
             if is_flat & (axis == 0):
                 p = 0.0
             first = MOST_TAPS * axis * PITCH + k

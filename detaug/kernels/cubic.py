@@ -26,11 +26,9 @@ from detaug.kernels.coordinates import (
     Parts,
     Piece,
     Sampling,
-    end_of_piece,
-    find_taps,
     locate_piece,
 )
-from detaug.kernels.resampling import WHERE, sum_taps
+from detaug.kernels.resampling import WHERE, write_ends
 
 # With t from 0 to 1 the distance from p1: w0 = a t (1 - t)², w3 = a t² (1 - t), and w2 =
 # b t + c t² + d t³ with b = -a, c = 2 a + 3 and d = -(a + 2).
@@ -69,13 +67,15 @@ def _weigh_piece(
         along_axis = points[axis * PITCH :]
         axis_weight = weight[3 * axis * PITCH :]
         for k in range(count):
+            # A point on the outermost voxel that has neighbours belongs to the cell before it.
             base = min(np.int32(along_axis[k]), last)
             t = np.float32(along_axis[k] - np.float64(base))
             s = _ONE - t
             axis_weight[k] = _A * t * s * s
             axis_weight[PITCH + k] = t * (_B + t * (_C - _MINUS_D * t))
             axis_weight[2 * PITCH + k] = _A * t * t * s
-            lowest[k] = np.int32(lowest[k] + np.int32(np.int32(base - np.int32(1)) * step))
+            steps = np.int32(np.int32(base - np.int32(1)) * step)
+            lowest[k] = np.int32(lowest[k] + steps)
 
 
 @inlined
@@ -90,13 +90,10 @@ def _join(parts: Any, count: Any, weight: Any, out: Any) -> None:
     """
     for k in range(count):
         base = parts[PITCH + k]
-        out[k] = base + (
-            weight[k] * (parts[k] - base)
-            + (
-                weight[PITCH + k] * (parts[2 * PITCH + k] - base)
-                + weight[2 * PITCH + k] * (parts[3 * PITCH + k] - base)
-            )
-        )
+        share0 = weight[k] * (parts[k] - base)
+        share2 = weight[PITCH + k] * (parts[2 * PITCH + k] - base)
+        share3 = weight[2 * PITCH + k] * (parts[3 * PITCH + k] - base)
+        out[k] = base + (share0 + (share2 + share3))
 
 
 @kernel(f"void(float32[:, ::1], float32[:, :, :, ::1], {WHERE}, float64, boolean)")
@@ -116,6 +113,7 @@ def resample_cubic(
     """
     points = np.empty(3 * PITCH, np.float64)
     lowest = np.empty(PIECE, np.int32)
+    # Three weights along each of three axes.
     weight = np.empty(9 * PITCH, np.float32)
     neighbours = np.empty(4 * PITCH, np.float32)
     lines = np.empty(4 * PITCH, np.float32)
@@ -141,6 +139,7 @@ def resample_cubic(
                 for c in range(source.shape[0]):
                     voxels = source[c]
                     for a in range(1 if is_flat else 4):
+                        # Along z in lines, then these along y in planes, then these along x.
                         for b in range(4):
                             step = a * plane_step + b * line_step
                             for k in range(count):
@@ -158,26 +157,8 @@ def resample_cubic(
                             line[k] = planes[k]
                     else:
                         _join(planes, count, weight, line)
-            if high - low < length:
-                for c in range(source.shape[0]):
-                    out[c, i, j, first : first + low] = np.float32(outside)
-                    out[c, i, j, first + high : first + length] = np.float32(outside)
-            parts = Parts(start, stop, low, high)
-            for end in range(2):
-                end_start, end_stop = end_of_piece(parts, end)
-                if end_start < end_stop:
-                    end_points = points[end_start:]
-                    num_taps = find_taps(
-                        end_points, end_stop - end_start, sampling, tap_indices, tap_weights
-                    )
-                    for c in range(source.shape[0]):
-                        sum_taps(
-                            source[c],
-                            out[c, i, j, first + end_start : first + end_stop],
-                            end_points,
-                            sampling,
-                            outside,
-                            num_taps,
-                            tap_indices,
-                            tap_weights,
-                        )
+            if count < length:
+                parts = Parts(start, stop, low, high)
+                write_ends(
+                    source, out, points, sampling, outside, piece, parts, tap_indices, tap_weights
+                )

@@ -14,11 +14,14 @@ import numpy as np
 
 from detaug.kernels.compiling import kernel
 
-
-@kernel(
-    "void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, :,"
-    " ::1])"
+#: The types of both kernels: a field or coefficients, three bases, coefficients or a field.
+_TYPES = (
+    "void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1],"
+    " float32[:, :, ::1])"
 )
+
+
+@kernel(_TYPES)
 def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: Any) -> None:
     """Project a field on a separable basis, summing in the order of the voxels.
 
@@ -44,9 +47,9 @@ def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: 
                 c = noise[i, j, k + 2]
                 d = noise[i, j, k + 3]
                 for n in range(row.shape[0]):
-                    row[n] += (a * basis_z[k, n] + b * basis_z[k + 1, n]) + (
-                        c * basis_z[k + 2, n] + d * basis_z[k + 3, n]
-                    )
+                    first_two = a * basis_z[k, n] + b * basis_z[k + 1, n]
+                    last_two = c * basis_z[k + 2, n] + d * basis_z[k + 3, n]
+                    row[n] += first_two + last_two
             for k in range(whole, noise.shape[2]):
                 voxel = noise[i, j, k]
                 for n in range(row.shape[0]):
@@ -62,10 +65,7 @@ def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: 
                     coefficients[f, m, n] += factor_x * plane[m, n]
 
 
-@kernel(
-    "void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, :,"
-    " ::1])"
-)
+@kernel(_TYPES)
 def evaluate(coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any, out: Any) -> None:
     """Evaluate a field, plane by plane.
 
@@ -91,6 +91,7 @@ def evaluate(coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any, out: A
                 for n in range(plane.shape[1]):
                     row[n] += factor_y * plane[m, n]
             line = out[i, j]
+            # Summed in place: the field itself holds the sums.
             line[:] = np.float32(0)
             # Four frequencies at a time, as in `project`.
             for n in range(0, basis_z.shape[0], 4):
@@ -99,6 +100,6 @@ def evaluate(coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any, out: A
                 c = row[n + 2]
                 d = row[n + 3]
                 for k in range(line.shape[0]):
-                    line[k] += (a * basis_z[n, k] + b * basis_z[n + 1, k]) + (
-                        c * basis_z[n + 2, k] + d * basis_z[n + 3, k]
-                    )
+                    first_two = a * basis_z[n, k] + b * basis_z[n + 1, k]
+                    last_two = c * basis_z[n + 2, k] + d * basis_z[n + 3, k]
+                    line[k] += first_two + last_two

@@ -66,9 +66,10 @@ _ONE = _f32(1)
 # Adding it leaves an integer in the low bits, rounded to nearest, ties to even; subtracting it
 # again gives that integer as a float32.
 _ROUNDER = _f32(1.5 * 2.0**23)
-_ONE_BITS = _u32(0x3F800000)
-_SQRT_HALF_BITS = _u32(0x3F3504F3)
-_MANTISSA = _u32(0x007FFFFF)
+#: The bits of 1 and of √½ as float32, and those that hold a float32's mantissa.
+ONE_BITS = _u32(0x3F800000)
+SQRT_HALF_BITS = _u32(0x3F3504F3)
+MANTISSA = _u32(0x007FFFFF)
 _MIN_NORMAL = _f32(2.0**-126)
 
 _LOG2_E = 1.4426950408889634
@@ -109,11 +110,13 @@ def negative_log(x: Any) -> Any:
     It is good to 5e-8 absolutely or 2 ulp, whichever is more.
     """
     # x = 2^exponent (1 + f), with 1 + f from √½ to √2: around 1 the polynomial is at its best.
-    bits = _u32(bits_of_float(x) - _SQRT_HALF_BITS)
+    bits = _u32(bits_of_float(x) - SQRT_HALF_BITS)
     exponent = _f32(_i32(_i32(bits) >> _i32(23)))
-    f = float_from_bits(_u32(_u32(bits & _MANTISSA) + _SQRT_HALF_BITS)) - _ONE
+    f = float_from_bits(_u32(_u32(bits & MANTISSA) + SQRT_HALF_BITS)) - _ONE
     f_2 = f * f
-    p = ((_B0 + _B1 * f) + (_B2 + _B3 * f) * f_2) + ((_B4 + _B5 * f) + _B6 * f_2) * (f_2 * f_2)
+    lower = (_B0 + _B1 * f) + (_B2 + _B3 * f) * f_2
+    upper = (_B4 + _B5 * f) + _B6 * f_2
+    p = lower + upper * (f_2 * f_2)
     return exponent * _MINUS_LN2 - (f + f_2 * p)
 
 
@@ -136,8 +139,8 @@ def exponential(x: Any) -> Any:
     power_of_two = _i32(bits_of_float(shifted) - bits_of_float(_ROUNDER))
     half = _i32(power_of_two >> _i32(1))
     other = _i32(power_of_two - half)
-    first = float_from_bits(_u32(_u32(_u32(half) << _u32(23)) + _ONE_BITS))
-    second = float_from_bits(_u32(_u32(_u32(other) << _u32(23)) + _ONE_BITS))
+    first = float_from_bits(_u32(_u32(_u32(half) << _u32(23)) + ONE_BITS))
+    second = float_from_bits(_u32(_u32(_u32(other) << _u32(23)) + ONE_BITS))
     return value * first * second
 
 
@@ -151,23 +154,22 @@ def unit_power(base: Any, exponent: Any) -> Any:
     A base below 2^-126 counts as 0. NaN of NaN.
     """
     # base = 2^k (1 + f), as in `negative_log`.
-    bits = _u32(bits_of_float(base) - _SQRT_HALF_BITS)
+    bits = _u32(bits_of_float(base) - SQRT_HALF_BITS)
     k = _f32(_i32(_i32(bits) >> _i32(23)))
-    f = float_from_bits(_u32(_u32(bits & _MANTISSA) + _SQRT_HALF_BITS)) - _ONE
+    f = float_from_bits(_u32(_u32(bits & MANTISSA) + SQRT_HALF_BITS)) - _ONE
     f_2 = f * f
     f_4 = f_2 * f_2
-    p = ((_G0 + _G1 * f) + (_G2 + _G3 * f) * f_2) + (
-        ((_G4 + _G5 * f) + (_G6 + _G7 * f) * f_2) + _G8 * f_4
-    ) * f_4
-    power = exponent * (k + f * p)
+    lower = (_G0 + _G1 * f) + (_G2 + _G3 * f) * f_2
+    upper = ((_G4 + _G5 * f) + (_G6 + _G7 * f) * f_2) + _G8 * f_4
+    power = exponent * (k + f * (lower + upper * f_4))
     # The least exponent of a normal number.
     power = _f32(-126) if power < _f32(-126) else power
     shifted = power + _ROUNDER
     r = power - (shifted - _ROUNDER)
     r_2 = r * r
     q = (_P0 + _P1 * r) + ((_P2 + _P3 * r) + (_P4 + _P5 * r) * r_2) * r_2
-    value = (_ONE + r * q) * float_from_bits(
-        _u32(_u32(bits_of_float(shifted) << _u32(23)) + _ONE_BITS)
-    )
+    # The integer in the low bits of `shifted` becomes the exponent of a power of two.
+    scale = float_from_bits(_u32(_u32(bits_of_float(shifted) << _u32(23)) + ONE_BITS))
+    value = (_ONE + r * q) * scale
     # 0 times the base, so that NaN stays NaN.
     return value if base >= _MIN_NORMAL else base * _f32(0)

@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
-from detaug.kernels.elementary import bits_of_float, float_from_bits, unit_power
+from detaug.kernels.elementary import (
+    MANTISSA,
+    ONE_BITS,
+    SQRT_HALF_BITS,
+    bits_of_float,
+    float_from_bits,
+    unit_power,
+)
 from detaug.kernels.scalars import cosine, exponential, exponentials, natural_log
 from detaug.kernels.statistics import LANES, add_to_lanes, mean_and_deviation
 from detaug.kernels.threefry import PIECE
@@ -35,10 +42,6 @@ _f32 = np.float32
 _u32 = np.uint32
 _ZERO = _f32(0)
 _ONE = _f32(1)
-# The bits of 1 and of √½ as float32, and those that hold a float32's mantissa.
-_ONE_BITS = _u32(0x3F800000)
-_SQRT_HALF_BITS = _u32(0x3F3504F3)
-_MANTISSA = _u32(0x007FFFFF)
 _LARGEST = _f32(LARGEST)
 _LN2 = 0.6931471805599453
 
@@ -49,20 +52,22 @@ def power_parts(exponent: float) -> tuple[np.ndarray, np.ndarray]:
     They are the coefficients (8,) of q in m^γ = 1 + f q(f), f = m - 1, by interpolation at
     Chebyshev nodes; and 2^((n - 127) γ) for n from 1 to 127, 0 for n = 0.
     """
-    differences = [
-        (exponential(exponent * log) - 1.0) / f for f, log in zip(_NODES, _LOGARITHMS, strict=True)
-    ]
+    differences = []
+    for f, logarithm in zip(_NODES, _LOGARITHMS, strict=True):
+        differences.append((exponential(exponent * logarithm) - 1.0) / f)
     # Newton's divided differences, then multiplied out, in float64: coefficients are rounded to
     # float32 once, at the end.
     for order in range(1, _TERMS):
         for j in range(_TERMS - 1, order - 1, -1):
-            differences[j] = (differences[j] - differences[j - 1]) / (_NODES[j] - _NODES[j - order])
+            rise = differences[j] - differences[j - 1]
+            differences[j] = rise / (_NODES[j] - _NODES[j - order])
     monomials = [0.0] * _TERMS
     for j in range(_TERMS - 1, -1, -1):
         for i in range(_TERMS - 1, 0, -1):
             monomials[i] = monomials[i - 1] - _NODES[j] * monomials[i]
         monomials[0] = differences[j] - _NODES[j] * monomials[0]
     scales = exponentials(np.arange(-127, 1) * (exponent * _LN2)).astype(np.float32)
+    # A base of 0, and below the least normal number, has the power 0.
     scales[0] = 0
     return np.array(monomials, np.float32), scales
 
@@ -102,14 +107,13 @@ def _curve_of_piece(
         base = (source[i] - origin) / width
         base = base if base > _ZERO else _ZERO
         # The exponent of base / √½, so that what is left is a mantissa m from √½ to √2.
-        bits = _u32(bits_of_float(base) - _SQRT_HALF_BITS)
-        scale_index[i] = _u32(_u32(_u32(bits + _ONE_BITS) >> _u32(23)) & _u32(127))
-        f = float_from_bits(_u32(_u32(bits & _MANTISSA) + _SQRT_HALF_BITS)) - _ONE
+        bits = _u32(bits_of_float(base) - SQRT_HALF_BITS)
+        scale_index[i] = _u32(_u32(_u32(bits + ONE_BITS) >> _u32(23)) & _u32(127))
+        f = float_from_bits(_u32(_u32(bits & MANTISSA) + SQRT_HALF_BITS)) - _ONE
         f_2 = f * f
-        q = ((a0 + a1 * f) + (a2 + a3 * f) * f_2) + ((a4 + a5 * f) + (a6 + a7 * f) * f_2) * (
-            f_2 * f_2
-        )
-        out[i] = _ONE + f * q
+        lower = (a0 + a1 * f) + (a2 + a3 * f) * f_2
+        upper = (a4 + a5 * f) + (a6 + a7 * f) * f_2
+        out[i] = _ONE + f * (lower + upper * (f_2 * f_2))
     # A loop of its own: with look-ups in it, the one above would not use vectors on older CPUs.
     # Unsigned: a signed index would be tested for its sign.
     for i in range(count):
@@ -138,9 +142,9 @@ def _add_whole_piece(values: Any, pivot: Any, sums: Any, squares: Any) -> None:
         g = values[_HALF + 2 * LANES + i] - pivot
         h = values[_HALF + 3 * LANES + i] - pivot
         sums[i] += np.float64(((a + b) + (c + d)) + ((e + f) + (g + h)))
-        squares[i] += np.float64(
-            ((a * a + b * b) + (c * c + d * d)) + ((e * e + f * f) + (g * g + h * h))
-        )
+        lower = (a * a + b * b) + (c * c + d * d)
+        upper = (e * e + f * f) + (g * g + h * h)
+        squares[i] += np.float64(lower + upper)
 
 
 @kernel(

@@ -58,8 +58,9 @@ def _field(line: Any, z: Any, sums: Any, field: Any) -> None:
         # What the sum loses as float32 is made up for: e^(h + r) = e^h (1 + r) where r is below
         # half an ulp of h.
         rounded = _f32(sums[k])
+        rest = _f32(sums[k] - _f64(rounded))
         value = exponential(rounded)
-        field[k] = value + value * _f32(sums[k] - _f64(rounded))
+        field[k] = value + value * rest
 
 
 @kernel(
@@ -97,8 +98,9 @@ def multiply_by_field(
                     total = total * y[j] + plane[b, c]
                 line[c] = total
             _field(line, z, sums, field)
-            line_in = source[i, j * length : (j + 1) * length]
-            result = destination[i, j * length : (j + 1) * length]
+            start = j * length
+            line_in = source[i, start : start + length]
+            result = destination[i, start : start + length]
             # In two loops, since the compiler does not know that line and result are one array, or
             # do not overlap.
             for k in range(length):

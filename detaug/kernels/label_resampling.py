@@ -3,6 +3,11 @@
 This is the argmax over interpolated one-hot channels, without making them: where all neighbours
 have one label, that is the answer; where one label has most of the weight in float32, that is the
 answer; elsewhere the few labels among the neighbours are weighed in float64.
+
+    piece of a row -> `gather`: pairs of neighbours -> `_settle_piece`, in float32, with vectors
+                                                           | voxels that are left
+                                                           `_settle_rest`, in float64, one by one
+    ends of the piece, with neighbours outside -> `_settle_taps`
 """
 
 from __future__ import annotations
@@ -91,20 +96,39 @@ class Taps(NamedTuple):
 
 
 @inlined
+def _memory_for_taps() -> Any:
+    """Return `Taps` for a piece."""
+    index = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
+    weight = np.empty(3 * MOST_TAPS * PITCH, np.float64)
+    nearest_index = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
+    return Taps(index, weight, nearest_index)
+
+
+@inlined
 def _labels_of(pair00: Any, pair01: Any, pair10: Any, pair11: Any) -> Any:
     """Return the eight neighbours in four pairs, in the order of x, y, z."""
-    half = np.int32(16)
-    # Shifted to the upper half and back as signed numbers, so that negative labels stay negative.
     return (
-        np.int32(np.int32(np.uint32(pair00 << np.uint32(16))) >> half),
-        np.int32(np.int32(pair00) >> half),
-        np.int32(np.int32(np.uint32(pair01 << np.uint32(16))) >> half),
-        np.int32(np.int32(pair01) >> half),
-        np.int32(np.int32(np.uint32(pair10 << np.uint32(16))) >> half),
-        np.int32(np.int32(pair10) >> half),
-        np.int32(np.int32(np.uint32(pair11 << np.uint32(16))) >> half),
-        np.int32(np.int32(pair11) >> half),
+        _lower_half(pair00),
+        _upper_half(pair00),
+        _lower_half(pair01),
+        _upper_half(pair01),
+        _lower_half(pair10),
+        _upper_half(pair10),
+        _lower_half(pair11),
+        _upper_half(pair11),
     )
+
+
+@inlined
+def _upper_half(pair: Any) -> Any:
+    """Return the second of two labels, as a signed number: negative labels stay negative."""
+    return np.int32(np.int32(pair) >> np.int32(16))
+
+
+@inlined
+def _lower_half(pair: Any) -> Any:
+    """Return the first of two labels: shifted to the upper half, and back as a signed number."""
+    return _upper_half(np.uint32(pair << np.uint32(16)))
 
 
 @inlined
@@ -124,13 +148,31 @@ def _first_other(labels: Any, label: Any) -> Any:
 
 
 @inlined
-def _weight_of(
-    label: Any, l0: Any, l1: Any, l2: Any, l3: Any, w0: Any, w1: Any, w2: Any, w3: Any
-) -> Any:
-    """Return a label's weight among the four neighbours in a plane, whose labels are l0 to l3."""
+def _weight_in_plane(label: Any, l0: Any, l1: Any, l2: Any, l3: Any, weights: Any) -> Any:
+    """Return a label's weight among four neighbours, whose labels are l0 to l3."""
+    w0, w1, w2, w3 = weights
     zero = np.float32(0)
-    first = (w0 if l0 == label else zero) + (w1 if l1 == label else zero)
-    return first + ((w2 if l2 == label else zero) + (w3 if l3 == label else zero))
+    share0 = w0 if l0 == label else zero
+    share1 = w1 if l1 == label else zero
+    share2 = w2 if l2 == label else zero
+    share3 = w3 if l3 == label else zero
+    return (share0 + share1) + (share2 + share3)
+
+
+@inlined
+def _weight_of(label: Any, labels: Any, x0: Any, x1: Any, weights: Any) -> Any:
+    """Return a label's weight among eight neighbours.
+
+    Args:
+        label: the label.
+        labels: those of the neighbours, from `_labels_of`.
+        x0, x1: the weights of the lower and of the upper plane.
+        weights: the four of the neighbours within their plane.
+    """
+    l0, l1, l2, l3, l4, l5, l6, l7 = labels
+    lower = _weight_in_plane(label, l0, l1, l2, l3, weights)
+    upper = _weight_in_plane(label, l4, l5, l6, l7, weights)
+    return x0 * lower + x1 * upper
 
 
 @inlined
@@ -155,21 +197,14 @@ def _settle_majorities(pairs: Any, fractions: Any, count: Any, settled: Any) -> 
         x0 = one - x1
         y0 = one - y1
         z0 = one - z1
-        w0 = y0 * z0
-        w1 = y0 * z1
-        w2 = y1 * z0
-        w3 = y1 * z1
+        weights = (y0 * z0, y0 * z1, y1 * z0, y1 * z1)
         labels = _labels_of(pairs00[n], pairs01[n], pairs10[n], pairs11[n])
-        l0, l1, l2, l3, l4, l5, l6, l7 = labels
-        other = _first_other(labels, l0)
-        first_weight = x0 * _weight_of(l0, l0, l1, l2, l3, w0, w1, w2, w3) + x1 * _weight_of(
-            l0, l4, l5, l6, l7, w0, w1, w2, w3
-        )
-        other_weight = x0 * _weight_of(other, l0, l1, l2, l3, w0, w1, w2, w3) + x1 * _weight_of(
-            other, l4, l5, l6, l7, w0, w1, w2, w3
-        )
+        first = labels[0]
+        other = _first_other(labels, first)
+        first_weight = _weight_of(first, labels, x0, x1, weights)
+        other_weight = _weight_of(other, labels, x0, x1, weights)
         label = other if other_weight > _MAJORITY else _UNSETTLED
-        settled[n] = l0 if first_weight > _MAJORITY else label
+        settled[n] = first if first_weight > _MAJORITY else label
 
 
 @inlined
@@ -189,9 +224,8 @@ def _settle_piece(pairs: Any, fractions: Any, out: Any, settled: Any) -> Any:
     for n in range(count):
         pair = pairs00[n]
         within = np.uint32((pair ^ (pair >> np.uint32(16))) & np.uint32(0xFFFF))
-        differing |= np.uint32(
-            (pair ^ pairs01[n]) | (pair ^ pairs10[n]) | (pair ^ pairs11[n]) | within
-        )
+        others = (pair ^ pairs01[n]) | (pair ^ pairs10[n]) | (pair ^ pairs11[n])
+        differing |= np.uint32(others | within)
     if differing == 0:
         for n in range(count):
             out[n] = np.int16(pairs00[n])
@@ -372,6 +406,21 @@ def _tap_index(x: Any, y: Any, z: Any, plane: Any, line: Any, origin: Any) -> An
 
 
 @inlined
+def _find_label_taps(points: Any, length: Any, sampling: Any, taps: Any) -> None:
+    """Find a piece's taps, and the voxels that are nearest to its points.
+
+    Args:
+        points, length: as in `find_taps`.
+        sampling: a linear `Sampling`.
+        taps: `Taps`, memory.
+    """
+    nearest_sampling = Sampling(sampling.shape, NEAREST, CONSTANT, sampling.is_flat)
+    # First the nearest: its weights, which are all 1, are overwritten.
+    find_taps(points, length, nearest_sampling, taps.nearest_index, taps.weight)
+    find_taps(points, length, sampling, taps.index, taps.weight)
+
+
+@inlined
 def _settle_taps(
     source: Any,
     out: Any,
@@ -400,6 +449,7 @@ def _settle_taps(
     line = shape[LINE]
     origin = shape[ORIGIN]
     for k in range(out.shape[0]):
+        # Most voxels at the ends of pieces are such: they are settled without a sum.
         if has_no_tap_inside(points, k, shape, 0, is_flat):
             out[k] = outside
             continue
@@ -418,6 +468,7 @@ def _settle_taps(
                 for c in range(2):
                     z = index[(2 * MOST_TAPS + c) * PITCH + k]
                     share = xy_weight * weight[(2 * MOST_TAPS + c) * PITCH + k]
+                    # A label without a weight must not win a tie.
                     if share == 0.0:
                         continue
                     voxel = _tap_index(x, y, z, plane, line, origin)
@@ -458,18 +509,15 @@ def resample_labels(
     around = Pairs(pairs, pairs[PITCH:], upper, upper[PITCH:])
     settled = np.empty(PIECE, np.int32)
     candidates = Candidates(np.empty(8, np.int16), np.empty(8, np.float64))
-    tap_indices = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
-    tap_weights = np.empty(3 * MOST_TAPS * PITCH, np.float64)
-    nearest_indices = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
-    taps = Taps(tap_indices, tap_weights, nearest_indices)
+    taps = _memory_for_taps()
     patch_map = Map(matrix, offset, displacement)
     sampling = Sampling(shape, LINEAR, CONSTANT, is_flat)
-    nearest_sampling = Sampling(shape, NEAREST, CONSTANT, is_flat)
     # Voxels are found by 32-bit indices, which vectors hold twice as many of.
     is_straight = (displacement.size == 0) & (source.shape[1] < 2**31)
     longest = max(out.shape[1], out.shape[2], out.shape[3])
     axis_lowest = np.empty((3, longest), np.int64)
     axis_fractions = np.empty((3, longest), np.float32)
+    # In a plane, pairs along z are read once anyway.
     is_scaled = is_straight & (not is_flat) & (out.shape[3] <= PIECE)
     if is_scaled:
         extents = out.shape[1:]
@@ -527,10 +575,7 @@ def resample_labels(
                     if end_start < end_stop:
                         end_line = line[end_start:end_stop]
                         end_points = points[end_start:]
-                        count = end_stop - end_start
-                        # First the nearest: its weights, which are all 1, are overwritten.
-                        find_taps(end_points, count, nearest_sampling, nearest_indices, tap_weights)
-                        find_taps(end_points, count, sampling, tap_indices, tap_weights)
+                        _find_label_taps(end_points, end_stop - end_start, sampling, taps)
                         _settle_taps(
                             channel, end_line, end_points, shape, is_flat, outside, taps, candidates
                         )
@@ -556,20 +601,15 @@ def resample_wide_labels(
     """
     points = np.empty(3 * PITCH, np.float64)
     candidates = Candidates(np.empty(8, np.int32), np.empty(8, np.float64))
-    tap_indices = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
-    tap_weights = np.empty(3 * MOST_TAPS * PITCH, np.float64)
-    nearest_indices = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
-    taps = Taps(tap_indices, tap_weights, nearest_indices)
+    taps = _memory_for_taps()
     patch_map = Map(matrix, offset, displacement)
     sampling = Sampling(shape, LINEAR, CONSTANT, is_flat)
-    nearest_sampling = Sampling(shape, NEAREST, CONSTANT, is_flat)
     for number in range(out.shape[1] * out.shape[2]):
         i, j = row_of(number, out.shape[1], out.shape[2])
         for first in range(0, out.shape[3], PIECE):
             length = min(PIECE, out.shape[3] - first)
             locate_row(points, patch_map, Piece(i, j, first, length))
-            find_taps(points, length, nearest_sampling, nearest_indices, tap_weights)
-            find_taps(points, length, sampling, tap_indices, tap_weights)
+            _find_label_taps(points, length, sampling, taps)
             for c in range(source.shape[0]):
                 line = out[c, i, j, first : first + length]
                 _settle_taps(source[c], line, points, shape, is_flat, outside, taps, candidates)

@@ -19,7 +19,9 @@ def _between(a: Any, b: Any, weight: Any, weighs_both: Any) -> Any:
         weighs_both: True: the weighted sum, which is b itself at 1. False: the first value and a
             part of the difference, which leaves equal values as they are.
     """
-    return a * (np.float32(1) - weight) + b * weight if weighs_both else a + weight * (b - a)
+    if weighs_both:
+        return a * (np.float32(1) - weight) + b * weight
+    return a + weight * (b - a)
 
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], int64[::1], float32[::1], boolean)")
@@ -36,6 +38,7 @@ def interpolate(coarse: Any, out: Any, lower: Any, weight: Any, weighs_both: Any
     inner = np.uint64(out.shape[2])
     last = coarse.shape[1] - 1
     for o in range(out.shape[0]):
+        # Along the last axis neighbours lie next to each other: one loop, not one for each voxel.
         if inner == 1:
             line = coarse[o].reshape(-1)
             line_out = out[o].reshape(-1)

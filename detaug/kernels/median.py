@@ -40,6 +40,7 @@ def median_filter(volume: np.ndarray, box: tuple[int, int, int], out: np.ndarray
     image about the outermost voxels' outer faces, as SciPy's do. The result may be the volume
     itself.
     """
+    # A copy: the result may be the volume itself.
     source = padded(volume, [(n // 2, n - 1 - n // 2) for n in box], "symmetric")
     run_program(source, out, *_program(*box, source.shape[2]))
 
@@ -66,15 +67,17 @@ def _half(size: int) -> int:
     return 1 << (size - 1).bit_length() - 1
 
 
-class _Network:
-    """Comparisons of numbers, each of which makes two new ones.
+class _ComparatorNetwork:
+    """A network of comparators, which are added one by one.
+
+    Each comparator turns two numbers into two new ones, their minimum and their maximum.
 
     Args:
         num_inputs: how many numbers there are at first.
 
     Attributes:
-        count: how many numbers there are.
-        comparisons: the minimum's number, the maximum's, and what is compared.
+        count: how many numbers there are by now.
+        comparisons: (index of the minimum, index of the maximum, first operand, second operand).
     """
 
     def __init__(self, num_inputs: int) -> None:
@@ -91,8 +94,10 @@ class _Network:
 
     def merged(self, a: list[Shifted], b: list[Shifted]) -> list[Shifted]:
         """Return two sorted lists as one, by Batcher's odd-even merge."""
-        if not a or not b:
-            return a or b
+        if not a:
+            return b
+        if not b:
+            return a
         if len(a) == len(b) == 1:
             return list(self.compared(a[0], b[0]))
         # The least is the first of the even ones; then the n-th odd one against the next even one.
@@ -101,6 +106,7 @@ class _Network:
         result = [even[0]]
         for odd_number, even_number in zip(odd, even[1:], strict=False):
             result += self.compared(odd_number, even_number)
+        # Of lists of different lengths, one has numbers without a partner: they are the greatest.
         return result + odd[len(even) - 1 :] + even[len(odd) + 1 :]
 
     def sorted(self, numbers: list[Shifted]) -> list[Shifted]:
@@ -152,20 +158,22 @@ def _program(s0: int, s1: int, s2: int, pitch: int) -> tuple[np.ndarray, int, in
         s0, s1, s2: the box's voxels along the axes.
         pitch: voxels from one line of a plane to the next.
     """
-    network = _Network(s0)
+    network = _ComparatorNetwork(s0)
     column = network.sorted([Shifted(plane) for plane in range(s0)])
     plane = network.neighbours(column, pitch)(s1)
     rank = s0 * s1 * s2 // 2
     if s2 == 1:
         return _scheduled(network, s0, plane[rank])
+    # The last merge is not made as a whole: of its result one number is wanted.
     planes = network.neighbours(plane, 1)
     half = _half(s2)
-    middle = network.middle(planes(half), _moved(planes(s2 - half), half), rank)
+    other_half = _moved(planes(s2 - half), half)
+    middle = network.middle(planes(half), other_half, rank)
     return _scheduled(network, s0, middle)
 
 
 def _scheduled(
-    network: _Network, num_inputs: int, result: Shifted
+    network: _ComparatorNetwork, num_inputs: int, result: Shifted
 ) -> tuple[np.ndarray, int, int, int, int]:
     """Leave out what is not needed, and let new numbers replace those that are needed no more.
 
@@ -182,7 +190,8 @@ def _scheduled(
     extents = {result.number: result.shift}
     last_use = {result.number: len(network.comparisons)}
     kept = []
-    for index, (low, high, a, b) in reversed(list(enumerate(network.comparisons))):
+    for index in range(len(network.comparisons) - 1, -1, -1):
+        low, high, a, b = network.comparisons[index]
         if low not in extents and high not in extents:
             continue
         extent = max(extents.get(low, 0), extents.get(high, 0))
@@ -205,9 +214,11 @@ def _scheduled(
             slots[number] = free.pop()
         operands = [slots[a.number], a.shift, slots[b.number], b.shift]
         steps.append([slots[low], slots[high], *operands, extent])
+        # Operands that are used here for the last time, and results that nobody needs.
         done = {number for number in (a.number, b.number) if last_use[number] == index}
         done |= {low, high} - extents.keys()
         free += [slots[number] for number in sorted(done)]
+    # In two dimensions also where a box of one voxel needs no step.
     table = np.array(steps, np.int64).reshape(-1, 7)
     return table, num_inputs, num_slots, slots[result.number], result.shift
 
@@ -241,6 +252,7 @@ def run_program(
         result_shift: in voxels.
     """
     n0, n1, n2 = destination.shape
+    # Lines of a plane are worked on as one: what lies between them is computed, and not used.
     pitch = source.shape[2]
     plane_size = source.shape[1] * source.shape[2]
     # How far a box reaches over its first voxel within a plane.

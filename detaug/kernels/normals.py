@@ -44,6 +44,7 @@ def normal_pair(a: Any, b: Any) -> Any:
     z = t * t
     sine = t * (((_S3 * z + _S2) * z + _S1) * z + _S0)
     cosine = ((_C3 * z + _C2) * z + _C1) * z + _C0
+    # The signs are set by exclusive-or: a choice on a bit would be a branch.
     x = bits_of_float(radius * (cosine - sine))
     y = bits_of_float(radius * (cosine + sine))
     sign_x = _u32(b & _SIGN)
@@ -63,6 +64,7 @@ def add_normals(
         key_low, key_high: from `key_words`.
         stream: of the field.
     """
+    # A piece at a time, which stays in the first-level cache.
     normals = np.empty(PIECE, np.float32)
     zero = _u32(0)
     for begin in range(0, source.shape[0], PIECE):

@@ -53,6 +53,7 @@ def gather(source: Any, count: Any, shape: Any, is_flat: Any, lowest: Any, pairs
         pairs: as `load_pair` gives them; in the parts those at (x, y), (x, y + 1), (x + 1, y) and
             (x + 1, y + 1). A plane has the first two.
     """
+    # The part's number is two bits: whether it is the next line, and whether the next plane.
     for part in range(1 if is_flat else 3, -1, -1):
         step = np.intp((part & 1) * shape[LINE] + (part >> 1) * shape[PLANE])
         pairs_of_part = pairs[part * PITCH :]
@@ -143,13 +144,53 @@ def sum_taps(
                     z = index[(2 * MOST_TAPS + c) * PITCH + k]
                     share = xy_weight * weight[(2 * MOST_TAPS + c) * PITCH + k]
                     # 0 times an infinity would be NaN.
-                    if share != 0.0:
-                        if (x < 0) | (y < 0) | (z < 0):
-                            total += share * outside
-                        else:
-                            voxel = x * plane + y * line + z - origin
-                            total += share * np.float64(source[voxel])
+                    if share == 0.0:
+                        continue
+                    if (x < 0) | (y < 0) | (z < 0):
+                        total += share * outside
+                    else:
+                        voxel = x * plane + y * line + z - origin
+                        total += share * np.float64(source[voxel])
         out[k] = np.float32(total)
+
+
+@inlined
+def write_ends(
+    source: Any,
+    out: Any,
+    points: Any,
+    sampling: Any,
+    outside: Any,
+    piece: Any,
+    parts: Any,
+    index: Any,
+    weight: Any,
+) -> None:
+    """Write the voxels of a piece that have neighbours outside, of all channels.
+
+    Args:
+        source: (C, voxels).
+        out: (C, X, Y, Z), the patch.
+        points: from `locate_piece`.
+        sampling: a `Sampling`.
+        outside: the value of voxels outside.
+        piece: a `Piece`.
+        parts: its `Parts`.
+        index, weight: memory for `find_taps`.
+    """
+    i, j, first, length = piece
+    if parts.high - parts.low < length:
+        for c in range(source.shape[0]):
+            out[c, i, j, first : first + parts.low] = np.float32(outside)
+            out[c, i, j, first + parts.high : first + length] = np.float32(outside)
+    for end in range(2):
+        start, stop = end_of_piece(parts, end)
+        if start < stop:
+            end_points = points[start:]
+            num_taps = find_taps(end_points, stop - start, sampling, index, weight)
+            for c in range(source.shape[0]):
+                line = out[c, i, j, first + start : first + stop]
+                sum_taps(source[c], line, end_points, sampling, outside, num_taps, index, weight)
 
 
 @inlined
@@ -288,10 +329,10 @@ def resample_images(
             stop = length
             low = 0
             high = length
-            if not (
-                is_straight
-                and split_straight_piece(patch_map, piece, shape, is_flat, lowest, fractions)
-            ):
+            is_split = is_straight and split_straight_piece(
+                patch_map, piece, shape, is_flat, lowest, fractions
+            )
+            if not is_split:
                 start, stop, low, high = locate_piece(
                     points, patch_map, piece, sampling, source.shape[1]
                 )
@@ -301,29 +342,12 @@ def resample_images(
                     gather(source[c], stop - start, shape, is_flat, lowest, pairs)
                     inner = out[c, i, j, first + start : first + stop]
                     _blend(inner, stop - start, is_flat, fractions, pair_values)
-            if high - low < length:
-                for c in range(source.shape[0]):
-                    out[c, i, j, first : first + low] = np.float32(outside)
-                    out[c, i, j, first + high : first + length] = np.float32(outside)
-            parts = Parts(start, stop, low, high)
-            for end in range(2):
-                end_start, end_stop = end_of_piece(parts, end)
-                if end_start < end_stop:
-                    end_points = points[end_start:]
-                    num_taps = find_taps(
-                        end_points, end_stop - end_start, sampling, tap_indices, tap_weights
-                    )
-                    for c in range(source.shape[0]):
-                        sum_taps(
-                            source[c],
-                            out[c, i, j, first + end_start : first + end_stop],
-                            end_points,
-                            sampling,
-                            outside,
-                            num_taps,
-                            tap_indices,
-                            tap_weights,
-                        )
+            # Most pieces have no ends, and a call counts the references of its arrays.
+            if stop - start < length:
+                parts = Parts(start, stop, low, high)
+                write_ends(
+                    source, out, points, sampling, outside, piece, parts, tap_indices, tap_weights
+                )
 
 
 @inlined
@@ -343,10 +367,11 @@ def _find_nearest(points: Any, length: Any, shape: Any, nearest: Any) -> None:
         x = nearest_voxel(points[k])
         y = nearest_voxel(points[PITCH + k])
         z = nearest_voxel(points[2 * PITCH + k])
-        is_inside = (
-            (x >= 0.0) & (x <= last_x) & (y >= 0.0) & (y <= last_y) & (z >= 0.0) & (z <= last_z)
-        )
-        nearest[k] = x * plane + (y * line + (z - origin)) if is_inside else -1.0
+        is_inside = (x >= 0.0) & (x <= last_x)
+        is_inside &= (y >= 0.0) & (y <= last_y)
+        is_inside &= (z >= 0.0) & (z <= last_z)
+        voxel = x * plane + (y * line + (z - origin))
+        nearest[k] = voxel if is_inside else -1.0
 
 
 @kernel(

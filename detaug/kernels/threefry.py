@@ -61,20 +61,8 @@ def _turner(count: int) -> Any:
 
 
 @inlined
-def block(x0: Any, x1: Any, x2: Any, x3: Any, k0: Any, k1: Any, k2: Any, k3: Any) -> Any:
-    """Return four words from four counter words and four key words, all uint32.
-
-    A round adds, rotates and exclusive-ors; after every fourth round key words are added, and the
-    number of such additions so far. The 13 rounds are written out: a loop over them would keep the
-    compiler from using vectors.
-    """
-    # The parity word: the extended key is never all zeros.
-    k4 = np.uint32(_PARITY ^ k0 ^ k1 ^ k2 ^ k3)
-    x0 = np.uint32(x0 + k0)
-    x1 = np.uint32(x1 + k1)
-    x2 = np.uint32(x2 + k2)
-    x3 = np.uint32(x3 + k3)
-    # Rounds 1 to 4.
+def _four_rounds(x0: Any, x1: Any, x2: Any, x3: Any) -> Any:
+    """Return four words after rounds 1 to 4, whose rotations rounds 9 to 12 have as well."""
     x0 = np.uint32(x0 + x1)
     x2 = np.uint32(x2 + x3)
     x1 = _turn10(x1) ^ x0
@@ -91,6 +79,24 @@ def block(x0: Any, x1: Any, x2: Any, x3: Any, k0: Any, k1: Any, k2: Any, k3: Any
     x2 = np.uint32(x2 + x1)
     x3 = _turn23(x3) ^ x0
     x1 = _turn5(x1) ^ x2
+    return x0, x1, x2, x3
+
+
+@inlined
+def block(x0: Any, x1: Any, x2: Any, x3: Any, k0: Any, k1: Any, k2: Any, k3: Any) -> Any:
+    """Return four words from four counter words and four key words, all uint32.
+
+    A round adds, rotates and exclusive-ors; after every fourth round key words are added, and the
+    number of such additions so far. The 13 rounds are written out: a loop over them would keep the
+    compiler from using vectors.
+    """
+    # The parity word: the extended key is never all zeros.
+    k4 = np.uint32(_PARITY ^ k0 ^ k1 ^ k2 ^ k3)
+    x0 = np.uint32(x0 + k0)
+    x1 = np.uint32(x1 + k1)
+    x2 = np.uint32(x2 + k2)
+    x3 = np.uint32(x3 + k3)
+    x0, x1, x2, x3 = _four_rounds(x0, x1, x2, x3)
     # Key words 1 to 4, and the number of this addition.
     x0 = np.uint32(x0 + k1)
     x1 = np.uint32(x1 + k2)
@@ -119,22 +125,7 @@ def block(x0: Any, x1: Any, x2: Any, x3: Any, k0: Any, k1: Any, k2: Any, k3: Any
     x2 = np.uint32(x2 + k4)
     x3 = np.uint32(np.uint32(x3 + k0) + np.uint32(2))
     # Rounds 9 to 12.
-    x0 = np.uint32(x0 + x1)
-    x2 = np.uint32(x2 + x3)
-    x1 = _turn10(x1) ^ x0
-    x3 = _turn26(x3) ^ x2
-    x0 = np.uint32(x0 + x3)
-    x2 = np.uint32(x2 + x1)
-    x3 = _turn11(x3) ^ x0
-    x1 = _turn21(x1) ^ x2
-    x0 = np.uint32(x0 + x1)
-    x2 = np.uint32(x2 + x3)
-    x1 = _turn13(x1) ^ x0
-    x3 = _turn27(x3) ^ x2
-    x0 = np.uint32(x0 + x3)
-    x2 = np.uint32(x2 + x1)
-    x3 = _turn23(x3) ^ x0
-    x1 = _turn5(x1) ^ x2
+    x0, x1, x2, x3 = _four_rounds(x0, x1, x2, x3)
     # Key words 3, 4, 0 and 1.
     x0 = np.uint32(x0 + k3)
     x1 = np.uint32(x1 + k4)

@@ -87,6 +87,7 @@ def picked(array: np.ndarray, indices: Sequence[np.ndarray]) -> np.ndarray:
     num_missing = 3 - len(indices)
     lead = (1,) * num_missing
     unsigned = f"u{array.itemsize}"
+    # As bits: one signature for each width serves all dtypes.
     source = array.view(unsigned).reshape(len(array), *lead, *array.shape[1:])
     destination = out.view(unsigned).reshape(len(out), *lead, *out.shape[1:])
     pick(source, *[_FIRST] * num_missing, *indices, destination)
@@ -103,12 +104,11 @@ def padded(volume: np.ndarray, widths: Sequence[tuple[int, int]], mode: str) -> 
             | a b c | c b``), "edge" (``a a | a b c | c c``) or "wrap" (``b c | a b c | a b``);
             again and again where the volume is shorter.
     """
-    indices = [
-        _padded_indices(n, before, after, mode)
-        for n, (before, after) in zip(volume.shape, widths, strict=True)
-    ]
-    result: np.ndarray = picked(volume[None], indices)[0]
-    return result
+    indices = []
+    for n, (before, after) in zip(volume.shape, widths, strict=True):
+        indices.append(_padded_indices(n, before, after, mode))
+    (result,) = picked(volume[None], indices)
+    return result  # type: ignore[no-any-return]
 
 
 # Cached because for a plane it takes longer than to move its voxels.
@@ -122,6 +122,7 @@ def _padded_indices(n: int, before: int, after: int, mode: str) -> np.ndarray:
         return np.clip(positions, 0, n - 1)
     # There and back is one period. "symmetric" has the outermost voxels twice in it.
     repeated = 1 if mode == "symmetric" else 0
+    # "reflect" on an axis of one voxel has no way back; a period of 1 gives that voxel.
     period = max(1, 2 * n - 2 + 2 * repeated)
     forth = positions % period
     return np.minimum(forth, period - repeated - forth)

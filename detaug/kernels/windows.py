@@ -75,12 +75,12 @@ def _relative_probability(a: Any, b: Any, nearest: Any) -> Any:
     total = 0.0
     for panel in range(panels):
         middle = a + (2 * panel + 1) * half
+        # Nodes lie on both sides of the middle.
         for node, weight in zip(_NODES, _WEIGHTS):  # noqa: B905  (Numba has no strict zip)
             step = half * node
-            total += weight * (
-                _relative_density(middle - step, nearest)
-                + _relative_density(middle + step, nearest)
-            )
+            before = _relative_density(middle - step, nearest)
+            after = _relative_density(middle + step, nearest)
+            total += weight * (before + after)
     return total * half
 
 
@@ -138,6 +138,7 @@ def window_factors(out: Any, location: Any, scale: Any) -> Any:
     for i in range(n):
         a = (i - 0.5 - location) / scale
         b = (i + 0.5 - location) / scale
+        # Mirrored at the centre, so that the rule is only needed above it.
         if a >= 0.0:
             out[i] = _relative_probability(a, b, nearest)
         elif b <= 0.0:
@@ -191,7 +192,8 @@ def windowed_sum(volume: Any, factors0: Any, factors1: Any, drop2: Any, least: A
             # Unsigned, here and below: a signed index would be tested for its sign.
             first = np.uint64(j * n2)
             for k in range(np.uint64(n2)):
-                sums[k] += np.float64(plane[first + k]) * np.float64(start + slope * drop2[k])
+                window = start + slope * drop2[k]
+                sums[k] += np.float64(plane[first + k]) * np.float64(window)
     total = 0.0
     for k in range(n2):
         total += sums[k]

@@ -58,11 +58,10 @@ def check_nnunet_version() -> None:
         return
     known = " or ".join(f"{supported}.x" for supported in SUPPORTED_NNUNET)
     raise UnusableError(
-        f"nnunetv2 {version} is installed, and detaug's trainers support {known}: a training might"
-        " silently not be "
-        f'reproducible. Install a supported one (pip install "nnunetv2=={SUPPORTED_NNUNET[-1]}.*"),'
-        " or set "
-        f"{ANY_VERSION_VARIABLE}=1 to continue and check the result with `detaug nnunet verify`"
+        f"nnunetv2 {version} is installed, and detaug's trainers support {known}: with it, a"
+        " training might silently not be reproducible. Install a supported version (pip install"
+        f' "nnunetv2=={SUPPORTED_NNUNET[-1]}.*"), or set {ANY_VERSION_VARIABLE}=1 to continue, and'
+        " check the result with `detaug nnunet verify`"
     )
 
 
@@ -232,6 +231,7 @@ def best_average(trainer: Any, averages: Sequence[Any]) -> Any:
         averages: the checkpoint's, after each epoch.
     """
     best = getattr(trainer, BEST_AVERAGE)
+    # Another best than nnU-Net would have by now: somebody else's code has set it.
     if len(averages) == 0 or best != max(averages[:-1], default=None):
         return best
     judge = next(base for base in type(trainer).__mro__ if "on_epoch_end" in vars(base))

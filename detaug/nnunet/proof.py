@@ -142,10 +142,13 @@ def _functions_of(called: Any) -> list[FunctionType]:
         return [called]
     if not isinstance(called, type) or _package(called) not in packages:
         return []
-    methods = []
+    methods: list[FunctionType] = []
     for base in called.__mro__:
-        if _package(base) in packages:
-            methods += [value for value in vars(base).values() if isinstance(value, FunctionType)]
+        if _package(base) not in packages:
+            continue
+        for value in vars(base).values():
+            if isinstance(value, FunctionType):
+                methods.append(value)
     return methods
 
 
@@ -172,11 +175,10 @@ def _in_a_librarys_file(function: FunctionType) -> bool:
     # below the folder of the standard library.
     if file.startswith("<") or (file.startswith(_STANDARD) and "site-packages" not in file):
         return True
-    for name in _INSTALLED:
-        # No function of a package is called that is not imported.
-        if name not in sys.modules:
-            continue
-        for path in _paths_of(sys.modules[name]):
+    # No function of a package is called that is not imported.
+    imported = [sys.modules[name] for name in _INSTALLED if name in sys.modules]
+    for module in imported:
+        for path in _paths_of(module):
             if file == path or file.startswith(f"{path}{os.sep}"):
                 return True
     return False
@@ -184,6 +186,7 @@ def _in_a_librarys_file(function: FunctionType) -> bool:
 
 def _paths_of(module: ModuleType) -> list[str]:
     """Return the folders of a package, or the file of a module."""
+    # A namespace package has several folders, and no file of its own.
     paths = getattr(module, "__path__", None) or [getattr(module, "__file__", None)]
     return [path for path in paths if path]
 
@@ -194,21 +197,22 @@ def unlike(value: Any, stock: type) -> str | None:
     if not isinstance(value, stock):
         return f"{kind.__module__}.{kind.__qualname__} is not nnU-Net's {stock.__name__}"
     # A property may stand in the way of an attribute that nnU-Net's class sets in its constructor.
-    properties = [
-        name for name, member in inspect.getmembers_static(kind) if isinstance(member, property)
-    ]
+    members = inspect.getmembers_static(kind)
+    properties = [name for name, member in members if isinstance(member, property)]
+    # Python's `abc` keeps its registry of subclasses under that name.
     named = [name for name in dir(stock) if not name.startswith("__") and name != "_abc_impl"]
     for name in sorted({*named, *properties, *_HOOKS, *_SPECIAL}):
         reason = _unlike_method(value, stock, name)
         if reason is not None:
             return reason
-    # It holds one of the loader's own methods.
+    # nnU-Net's constructor sets it to one of the loader's own methods.
     oversample = vars(value).get("get_do_oversample")
     if oversample is None:
         return None
-    if getattr(oversample, "__self__", None) is not value or not_own(oversample) is not None:
-        return f"get_do_oversample of its {kind.__qualname__} is set on the object"
-    return None
+    is_bound_here = getattr(oversample, "__self__", None) is value
+    if is_bound_here and not_own(oversample) is None:
+        return None
+    return f"get_do_oversample of its {kind.__qualname__} is set on the object"
 
 
 def _unlike_method(value: Any, stock: type, name: str) -> str | None:
@@ -249,18 +253,18 @@ def patch_source_of(loader: Any) -> PatchSource:
         loader: one that `why_loader_stays` has no reason for.
     """
     # nnU-Net's loader has given planes a first axis of one voxel; `PatchSource` does that itself.
-    patch = tuple(int(n) for n in loader.patch_size)
+    patch = tuple(map(int, loader.patch_size))
     if getattr(loader, "patch_size_was_2d", False):
         patch = patch[1:]
-    final = tuple(int(n) for n in loader.final_patch_size)[-len(patch) :]
-    pad_sides = None
-    if loader.pad_sides is not None:
-        pad_sides = tuple(loader.pad_sides)[-len(patch) :]
-    indices = [str(index) for index in loader.indices]
+    dims = len(patch)
+    final = tuple(map(int, loader.final_patch_size))[-dims:]
+    pad_sides = loader.pad_sides
+    if pad_sides is not None:
+        pad_sides = tuple(pad_sides)[-dims:]
+    indices = list(map(str, loader.indices))
     data = loader._data
-    cases = CaseFolder(
-        data.source_folder, sorted(set(indices)), data.folder_with_segs_from_previous_stage
-    )
+    previous_stage = data.folder_with_segs_from_previous_stage
+    cases = CaseFolder(data.source_folder, sorted(set(indices)), previous_stage)
     source = PatchSource(
         cases,
         batch_size=loader.batch_size,

@@ -55,23 +55,21 @@ def export(model: Path, into: Path | None) -> Path:
         UnusableError: there is no such model; its trainer is nnU-Net's own, is not found, or builds
             a network of its own; the new folder is there already.
     """
-    files: list[Path] = []
-    for name in CHECKPOINTS:
-        files += model.glob(f"fold_*/{name}")
-    files.sort()
+    files = [file for file in sorted(model.glob("fold_*/*")) if file.name in CHECKPOINTS]
     # nnU-Net predicts without the last one.
     has_descriptions = all((model / name).is_file() for name in DESCRIPTIONS[:2])
     trainer, *others = model.resolve().name.split("__")
     if len(others) != 2 or not has_descriptions or not files:
         raise UnusableError(
-            f"{str(model)!r} is no folder TRAINER__PLANS__CONFIGURATION with {DESCRIPTIONS[0]},"
-            f" {DESCRIPTIONS[1]} and a fold with a checkpoint, as nnU-Net makes for a model"
+            f"{str(model)!r} is not a model's folder: nnU-Net's is named"
+            f" TRAINER__PLANS__CONFIGURATION, and has {DESCRIPTIONS[0]}, {DESCRIPTIONS[1]} and a"
+            " fold with a checkpoint"
         )
     stock = stock_trainer(trainer)
     target = into or model.resolve().with_name("__".join((stock, *others)))
     if target.exists():
         raise UnusableError(
-            f"{str(target)!r} is there already; remove it, or name another folder (-o)"
+            f"{str(target)!r} exists already: remove it, or name another folder (-o)"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder, so that the copy can be renamed when it is whole.
@@ -108,7 +106,7 @@ def stock_trainer(name: str) -> str:
     if not is_nnunets_own(builder):
         raise UnusableError(
             f"{name} builds a network of its own ({builder.__name__}.build_network_architecture),"
-            " which nnU-Net's own trainers do not: who predicts with its weights needs that class"
+            " which nnU-Net's own trainers do not: predicting with its weights needs that class"
         )
     return str(stock.__name__)
 
@@ -134,17 +132,16 @@ def compare_trainings(one: Path, other: Path) -> TrainingComparison:
     Raises:
         UnusableError: A folder has no checkpoint, or they have none in common.
     """
-    files = {file.name: file for file in checkpoints_in(one)}
-    other_files = {file.name: file for file in checkpoints_in(other)}
-    common = next((name for name in files if name in other_files), None)
+    names = [file.name for file in checkpoints_in(one)]
+    other_names = [file.name for file in checkpoints_in(other)]
+    # The first is the most informative.
+    common = next((name for name in names if name in other_names), None)
     if common is None:
         raise UnusableError(
-            f"{str(one)!r} has {' and '.join(files)}, and {str(other)!r}"
-            f" {' and '.join(other_files)}"
+            f"{str(one)!r} has {' and '.join(names)}, and {str(other)!r} has"
+            f" {' and '.join(other_names)}: no checkpoint is in both"
         )
-    a = _read_to_compare(files[common])
-    b = _read_to_compare(other_files[common])
-    changes = list(_differences(a, b))
+    changes = list(_differences(_read_to_compare(one / common), _read_to_compare(other / common)))
     lines = [f"{kind}: {short(name)}: {values}" for kind, name, values in changes]
     verdict = "equal"
     if changes:
@@ -207,7 +204,7 @@ def _metrics(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[int, 
 
     Epochs count from 0.
     """
-    # Times differ between any two trainings.
+    # Stock nnU-Net's times differ between any two trainings; detaug's trainers write zeros.
     names = {**a[LOGGED], **b[LOGGED]}.keys() - EPOCH_TIMES
     for name in names:
         pairs = zip_longest(a[LOGGED].get(name, []), b[LOGGED].get(name, []))

@@ -121,7 +121,7 @@ class RunRecord:
         names = {part.name for part in fields(cls)}
         if not isinstance(stored, Mapping):
             raise _other_version(type(stored).__name__, names)
-        # The first records had no digest of the source.
+        # Only shown, never compared: a record may lack it.
         stored = {"source": "", **stored}
         if set(stored) != names:
             raise _other_version(sorted(map(str, stored)), names)
@@ -130,10 +130,8 @@ class RunRecord:
             name for name, kind in get_type_hints(cls).items() if not conforms(stored[name], kind)
         ]
         if wrong or not is_small(stored):
-            raise StateMismatch(
-                "the checkpoint's record of its training is damaged:"
-                f" {', '.join(wrong) or 'it is nested too deeply'}"
-            )
+            fault = ", ".join(wrong) or "it is nested too deeply"
+            raise StateMismatch(f"the checkpoint's record of its training is damaged: {fault}")
         return cls(**stored)
 
     def as_dict(self) -> dict[str, Any]:
@@ -164,11 +162,10 @@ class RunRecord:
                 refused_lines += lines_of_part
         if refused:
             raise StateMismatch(
-                "this checkpoint cannot be continued: the training would not be the one that it"
-                " began as.\n  "
+                "this checkpoint cannot be continued: the training is not the one that began.\n  "
                 + "\n  ".join(refused_lines)
                 + f"\n{ALLOW_VARIABLE}={','.join(sorted({*allowed, *refused}))} continues"
-                " nevertheless, and the next checkpoints say so; the result then does not follow"
+                " nevertheless. The next checkpoints record this, and the result no longer follows"
                 " from the seed alone."
             )
         return lines
@@ -226,7 +223,8 @@ def _difference_line(part: str, path: str, before: Any, after: Any) -> str:
     """Return the line on one entry that differs."""
     advice = _ADVICE.get(part, "")
     entry = printable(path).replace(".", ": ", 1)
-    if part in ("cases", "machine") and isinstance(before, list) and isinstance(after, list):
+    are_lists = isinstance(before, list) and isinstance(after, list)
+    if part in ("cases", "machine") and are_lists:
         # A fold has hundreds of cases: only those are named that the other list lacks.
         removed = _without(before, after)
         added = _without(after, before)
@@ -236,10 +234,10 @@ def _difference_line(part: str, path: str, before: Any, after: Any) -> str:
 
 def _has_one_schedule(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """Return whether two schedules have the same settings and are of one class by now."""
-    is_set_alike = not any(
-        differences(schedule_without_state(earlier), schedule_without_state(now))
-    )
-    return is_set_alike and _class_of_state(earlier) == _class_of_state(now)
+    settings = schedule_without_state(earlier)
+    if any(differences(settings, schedule_without_state(now))):
+        return False
+    return bool(_class_of_state(earlier) == _class_of_state(now))
 
 
 def _class_of_state(schedule: Mapping[str, Any]) -> Any:
@@ -248,7 +246,9 @@ def _class_of_state(schedule: Mapping[str, Any]) -> Any:
     None where the record has none: it may be a file of anybody's.
     """
     state = schedule.get("state")
-    return state.get("class") if isinstance(state, Mapping) else None
+    if isinstance(state, Mapping):
+        return state.get("class")
+    return None
 
 
 def schedule_without_state(schedule: Mapping[str, Any]) -> dict[str, Any]:
@@ -294,6 +294,7 @@ def fingerprint_or_class(value: Any) -> str:
     """
     name = f"{type(value).__module__}.{type(value).__qualname__}"
     if isinstance(value, torch.Tensor):
+        # A quantized or sparse one has no bytes of its own.
         value = dense(value)
     return fingerprint_or_none(value) or f"not compared: {name}"
 
@@ -361,6 +362,7 @@ def schedule_settings(schedule: Any) -> dict[str, Any]:
     for name, value in vars(schedule).items():
         if name in ("optimizer", "last_epoch", "verbose"):
             continue
+        # `SequentialLR` and `ChainedScheduler` keep what they consist of under these names.
         if name.startswith("_") and name not in ("_schedulers", "_milestones"):
             continue
         settings[name] = plain(value)
@@ -376,18 +378,16 @@ def loss_settings(loss: Any) -> dict[str, Any]:
         if hasattr(module, "_orig_mod"):
             # It is compiled; the original module has its own place.
             continue
-        attributes = {
-            attribute: value
-            for attribute, value in vars(module).items()
-            if not attribute.startswith("_")
-        }
-        # A loss is in no mode; torch sets the attribute on every module.
-        del attributes["training"]
-        tensors = {
-            **dict(module.named_parameters(recurse=False)),
-            **dict(module.named_buffers(recurse=False)),
-        }
-        settings = {"class": plain(type(module)), **plain(attributes), **plain(tensors)}
+        settings = {"class": plain(type(module))}
+        for attribute, value in vars(module).items():
+            # A loss is in no mode; torch sets "training" on every module.
+            if not attribute.startswith("_") and attribute != "training":
+                settings[attribute] = plain(value)
+        for attribute, tensor in module.named_parameters(recurse=False):
+            settings[attribute] = plain(tensor)
+        for attribute, tensor in module.named_buffers(recurse=False):
+            settings[attribute] = plain(tensor)
+        # A compiled network's modules have the same paths as one that is not compiled.
         path = name.replace("_orig_mod", "").strip(".")
         if path:
             result[path] = settings

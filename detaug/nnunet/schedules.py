@@ -30,12 +30,14 @@ def recorded_schedule(settings: Mapping[str, Any], schedule: Any) -> dict[str, A
         settings: at the training's start, as `detaug.nnunet.run_record.schedule_settings` has them.
         schedule: as it is now.
     """
-    return {**settings, STATE: {"class": plain(type(schedule)), **_storable_state(schedule)}}
+    state = {"class": plain(type(schedule)), **_storable_state(schedule)}
+    return {**settings, STATE: state}
 
 
 def _storable_state(schedule: Any) -> dict[str, Any]:
     """Return the `state_dict` of a schedule without the objects in it, such as functions."""
     if not hasattr(schedule, "state_dict"):
+        # A user's own, which follows from the epoch as nnU-Net's does.
         return {}
     state = {name: value for name, value in schedule.state_dict().items() if _is_storable(value)}
     # A copy: the schedule goes on changing its lists.
@@ -47,8 +49,10 @@ def _is_storable(value: Any) -> bool:
     if value is None or isinstance(value, (str, *_NUMBERS)):
         return True
     if isinstance(value, Mapping):
-        return all(map(_is_storable, value.keys())) and all(map(_is_storable, value.values()))
-    return isinstance(value, (list, tuple)) and all(map(_is_storable, value))
+        return all(map(_is_storable, (*value.keys(), *value.values())))
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_storable, value))
+    return False
 
 
 def state_that_is_not_recorded(schedule: Any) -> list[str]:
@@ -81,6 +85,7 @@ def restore(schedule: Any, settings: Mapping[str, Any], recorded: Mapping[str, A
     for path, *_ in differences(recorded, current_settings):
         stored.pop(path.partition(".")[0], None)
     state = _storable_state(schedule)
+    current_state = {name: state.get(name) for name in stored}
     # nnU-Net's own schedule, and any that its trainer has loaded, is there already.
-    if any(differences(stored, {name: state.get(name) for name in stored})):
+    if any(differences(stored, current_state)):
         schedule.load_state_dict({**schedule.state_dict(), **copy.deepcopy(stored)})

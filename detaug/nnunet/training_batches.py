@@ -50,15 +50,17 @@ def _trainer_of(settings: Settings) -> Any:
     """
     try:
         check_nnunet_version()
+        # nnU-Net prints its plans, and a command's stdout is its answer.
         with _results_elsewhere(), contextlib.redirect_stdout(io.StringIO()):
             trainer = _new_trainer(settings)
             loaders = trainer.get_dataloaders()
             trainer.dataloader_train, trainer.dataloader_val = loaders
             for loader in loaders:
                 _settle(loader, settings.trainer)
+    except UnusableError:
+        # It is one of the errors below, and says already what is wrong.
+        raise
     except (OSError, RuntimeError, ValueError) as error:
-        if isinstance(error, UnusableError):
-            raise
         raise UnusableError(
             f"the loaders of {settings.trainer} cannot be made here: {error}"
         ) from error
@@ -72,7 +74,7 @@ def _new_trainer(settings: Settings) -> Any:
     kind = external_trainer(settings.trainer)
     if not issubclass(kind, DeterministicTraining):
         raise UnusableError(
-            f"{settings.trainer} is none of detaug's trainers: its batches are not reproducible"
+            f"{settings.trainer} is not a trainer of detaug's: its batches are not reproducible"
         )
     plans, dataset = load_plans(settings.dataset, settings.plans)
     trainer: Any = kind(plans, settings.configuration, settings.fold, dataset, torch.device("cpu"))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.kernels.scalars import exponential, natural_log
 from detaug.kernels.statistics import moments
@@ -215,7 +216,7 @@ def mean_of(region: np.ndarray) -> float:
     return float(mean)
 
 
-def gradient_scale(rng: np.random.Generator, shape: Sequence[int], dim: int) -> float:
+def gradient_scale(rng: Generator, shape: Sequence[int], dim: int) -> float:
     """Draw a scale in voxels, evenly on a logarithmic scale.
 
     It is from a sixth of the axis (at least one voxel) to all of it.
@@ -226,14 +227,14 @@ def gradient_scale(rng: np.random.Generator, shape: Sequence[int], dim: int) -> 
     return exponential(draws.uniform(rng, low, high))
 
 
-def gradient_strength(rng: np.random.Generator) -> float:
+def gradient_strength(rng: Generator) -> float:
     """Draw a strength from 1 to 5, brighter or darker."""
     if draws.happens(rng, 0.5):
         return draws.uniform(rng, -5, -1)
     return draws.uniform(rng, 1, 5)
 
 
-def local_gamma(rng: np.random.Generator) -> float:
+def local_gamma(rng: Generator) -> float:
     """Draw an exponent clearly below 1, or clearly above."""
     if draws.happens(rng, 0.5):
         return draws.uniform(rng, 0.01, 0.8)

@@ -138,8 +138,9 @@ class StreamCursor:
                 raise StreamEnded
             if is_earlier_epoch and self._turns is None and self.turn >= _LONGEST_PASS:
                 raise RuntimeError(
-                    f"epoch {epoch} begins where the loader's pass ends, but stream {self._stream} "
-                    f"gave {self.turn} batches of epoch {self.epoch} without an end. {_ADVICE}"
+                    f"epoch {epoch} begins when the loader's pass ends, but stream {self._stream} "
+                    f"has given {self.turn} batches of epoch {self.epoch} and has not ended. "
+                    f"{_ADVICE}"
                 )
             self._drop_one()
             if time.monotonic() - started > noticeable:
@@ -210,9 +211,9 @@ class StreamCursor:
             return
         kind = type(self.source.loader).__name__
         self._log(
-            f"{kind} ends, although it declares that it does not: each of its {self._num_streams} "
-            f"streams gives all items, so every item comes {self._num_streams} times. Pass "
-            "num_streams=1, or split the items among its copies by "
+            f"{kind} ends, although it did not declare that: each of its {self._num_streams} "
+            f"streams gives all items, so that every item comes {self._num_streams} times. Pass "
+            "num_streams=1, or let its copies split the items among themselves by "
             "number_of_threads_in_multithreaded"
         )
 
@@ -229,8 +230,8 @@ class StreamCursor:
             # It is that batch's failure, and not that of the batch which is wanted.
             self._log(
                 f"stepping stream {self._stream} forward: the loader raised "
-                f"{type(error).__name__}: {error} at epoch {batch.epoch}, step {batch.step}, which "
-                "is passed over as on_error=Skip() does"
+                f"{type(error).__name__}: {error} at epoch {batch.epoch}, step {batch.step}; the "
+                "step is skipped, as on_error=Skip() does"
             )
 
     def _next_epoch(self) -> None:
@@ -244,7 +245,7 @@ class StreamCursor:
 
 
 _ADVICE = (
-    "If the loader has no end, pass batches_per_epoch=...: its epochs then go on from one another. "
-    "Or give it a method set_epoch(epoch), or declare it stateless=True if it keeps nothing "
-    "between batches"
+    "If the loader has no end, pass batches_per_epoch=...: each epoch then continues where the one "
+    "before ended. Or give it a method set_epoch(epoch), or declare it stateless=True if it keeps "
+    "nothing between batches"
 )

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.kernels.voxels import flip_in_place
 from detaug.transforms.building import draws
@@ -51,6 +52,7 @@ class _AxisTransform(Transform):
         """Apply the map of these params to all arrays of voxels."""
         dims = len(spatial_shape(workspace.shapes()))
         axis_map = self.axis_map(params, dims)
+        # The caller's arrays are returned themselves, without a copy.
         if axis_map.order == tuple(range(dims)) and not any(axis_map.flipped):
             return
         for key in VOXEL_KEYS:
@@ -84,7 +86,8 @@ class Mirror(_AxisTransform):
     def __init__(self, allowed_axes: Collection[int]) -> None:
         self.allowed_axes = axes("allowed_axes", allowed_axes)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
+        # In 3-D all axes that the constructor accepts exist.
         if max(self.allowed_axes, default=0) >= len(spatial_shape(shapes)):
             axes("allowed_axes", self.allowed_axes, 2)
         return {"axes": [axis for axis in self.allowed_axes if draws.happens(rng, 0.5)]}
@@ -96,7 +99,8 @@ class Mirror(_AxisTransform):
         return dict(shapes)
 
     def axis_map(self, params: Params, dims: int) -> AxisMap:
-        return AxisMap(tuple(range(dims)), tuple(axis in params["axes"] for axis in range(dims)))
+        axes_in_order = tuple(range(dims))
+        return AxisMap(axes_in_order, tuple(axis in params["axes"] for axis in axes_in_order))
 
 
 class Rot90(_AxisTransform):
@@ -137,17 +141,19 @@ class Rot90(_AxisTransform):
         self.allowed_axes = axes("allowed_axes", allowed_axes)
         if len(self.allowed_axes) < 2:
             raise ValueError(
-                "allowed_axes must have at least two axes, which span a plane, got "
-                f"{allowed_axes!r}"
+                "allowed_axes must have at least two axes, which span a plane, got"
+                f" {allowed_axes!r}"
             )
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         axes("allowed_axes", self.allowed_axes, len(spatial_shape(shapes)))
         turns = []
         planes = []
         for _ in range(round(draws.scalar(rng, self.num_axis_combinations, context))):
             turns.append(int(draws.choice(rng, self.num_rot_per_combination)))
-            planes.append(sorted(axis + 1 for axis in draws.shuffled(rng, self.allowed_axes)[:2]))
+            # Sorted, as batchgeneratorsv2 has them: a turn's direction is in its number alone.
+            plane = draws.shuffled(rng, self.allowed_axes)[:2]
+            planes.append(sorted(axis + 1 for axis in plane))
         return {"num_rot_per_combination": turns, "axis_combinations": planes}
 
     change = takes(
@@ -205,19 +211,19 @@ class TransposeAxes(_AxisTransform):
     def __init__(self, allowed_axes: Collection[int]) -> None:
         self.allowed_axes = axes("allowed_axes", allowed_axes)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         space = spatial_shape(shapes)
         allowed = sorted(axes("allowed_axes", self.allowed_axes, len(space)))
+        # The result must have the sample's shape, which is announced before anything is drawn.
         if len({space[axis] for axis in allowed}) > 1:
             raise ValueError(
-                "axes of different lengths cannot be exchanged: allowed_axes are "
-                f"{self.allowed_axes}, the sample's "
-                f"spatial shape is {space}"
+                "axes of different lengths cannot be exchanged: allowed_axes are"
+                f" {self.allowed_axes}, the sample's spatial shape is {space}"
             )
         order = list(range(len(space) + 1))
-        if len(allowed) >= 2:
-            for axis, source_axis in zip(allowed, draws.shuffled(rng, allowed), strict=True):
-                order[axis + 1] = source_axis + 1
+        # One axis alone draws nothing: `shuffled` has no exchange to choose.
+        for axis, source_axis in zip(allowed, draws.shuffled(rng, allowed), strict=True):
+            order[axis + 1] = source_axis + 1
         return {"axis_order": order}
 
     change = takes(axis_order=_check_order)(_AxisTransform.rearrange)
@@ -228,14 +234,10 @@ class TransposeAxes(_AxisTransform):
 
 def _rearrange(workspace: Workspace, key: str, axis_map: AxisMap) -> None:
     if axis_map.order != tuple(range(len(axis_map.order))):
-        transposed = workspace.contiguous(key).transpose(0, *(axis + 1 for axis in axis_map.order))
-        reversed_axes = []
-        for axis, is_flipped in enumerate(axis_map.flipped, start=1):
-            if is_flipped:
-                reversed_axes.append(axis)
-        result = np.empty(transposed.shape, transposed.dtype)
-        result[...] = np.flip(transposed, tuple(reversed_axes))
-        workspace.put(key, result)
+        order = [axis + 1 for axis in axis_map.order]
+        transposed = workspace.contiguous(key).transpose(0, *order)
+        flipped_axes = [axis + 1 for axis, flipped in enumerate(axis_map.flipped) if flipped]
+        workspace.put(key, np.flip(transposed, tuple(flipped_axes)).copy(order="C"))
         return
     array = workspace.writable(key)
     # The kernel knows volumes only: a plane is a volume of one slice.
@@ -243,5 +245,6 @@ def _rearrange(workspace: Workspace, key: str, axis_map: AxisMap) -> None:
     flipped = (False,) * num_missing + axis_map.flipped
     for channel in array:
         shape = (1,) * num_missing + channel.shape
+        # Bits are moved, whatever they mean: four widths serve all dtypes.
         bits = channel.reshape(-1).view(UNSIGNED[channel.itemsize])
         flip_in_place(bits, *shape, *flipped)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
@@ -83,10 +84,12 @@ class ApplyRandomBinaryOperator(ImageTransform):
         self.strel_size = random_scalar("strel_size", strel_size, minimum=0, maximum=LARGEST_RADIUS)
         self.p_per_label = probability("p_per_label", p_per_label)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
+        # Refused before anything is drawn.
         channels("channel_idx", self.channel_idx, shapes["image"][0])
         applied = draws.channels_drawn(rng, draws.shuffled(rng, self.channel_idx), self.p_per_label)
         operators = [draws.choice(rng, self.any_of_these) for _ in applied]
+        # Operators for all channels, then sizes: the order is a part of the bytes.
         sizes = []
         for channel in applied:
             sizes.append(draws.scalar(rng, self.strel_size, {**context, "channel": channel}))
@@ -104,10 +107,12 @@ class ApplyRandomBinaryOperator(ImageTransform):
         all_channels = set(channels("channel_idx", self.channel_idx, len(image)))
         applied = channels("apply_to_channels", params["apply_to_channels"], len(image))
         drawn = zip(applied, params["operators"], params["strel_size"], strict=True)
+        # One after another: a channel may lose voxels to the one before it.
         for channel, operator, radius in drawn:
             before = image[channel] != 0
             footprint = ball(radius) if before.ndim == 3 else disk(radius)
             after = apply_operator(operator, before, footprint)
+            # A voxel has one label: whoever gains it takes it from the others.
             gained = after & ~before
             for other in all_channels - {channel}:
                 image[other][gained] = 0
@@ -116,6 +121,7 @@ class ApplyRandomBinaryOperator(ImageTransform):
 
 def _operator_name(operator: Any) -> Any:
     """Return the name for a function of batchgeneratorsv2; return anything else as it is."""
+    # By its module's name: batchgeneratorsv2 need not be installed.
     module = getattr(operator, "__module__", "")
     if module == "batchgeneratorsv2.transforms.nnunet.random_binary_operator":
         return operator.__name__.removeprefix("binary_").removesuffix("_torch")
@@ -132,6 +138,7 @@ def ball(radius: float) -> Footprint:
     step = 1.0
     if count > 1:
         step = (radius + radius) / (count - 1)
+    # In the order of `numpy.mgrid`'s operations: the last bit decides about points at the radius.
     positions = [index * step + -radius for index in range(count)]
     return _round(positions, 3, radius * radius)
 
@@ -156,22 +163,20 @@ def _round(positions: list[float], dims: int, limit: float) -> Footprint:
         dims: 2 or 3.
         limit: in voxels².
     """
-    count = len(positions)
-    center = (count - 1) // 2
+    center = (len(positions) - 1) // 2
+    offsets = [index - center for index in range(len(positions))]
     squares = [position * position for position in positions]
-    rows: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    plane_squares = dict(enumerate(squares))
+    points = list(zip(offsets, squares, strict=True))
+    planes = points
     if dims == 2:
-        plane_squares = {center: 0.0}
-    for i, plane_square in plane_squares.items():
-        for j in range(count):
-            run = []
-            for k in range(count):
-                # Summed in scikit-image's order, which decides about points at the radius.
-                if (squares[k] + squares[j]) + plane_square <= limit:
-                    run.append(k - center)
+        planes = [(0, 0.0)]
+    rows: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for d0, square0 in planes:
+        for d1, square1 in points:
+            # Summed in scikit-image's order, which decides about points at the radius.
+            run = [d2 for d2, square2 in points if (square2 + square1) + square0 <= limit]
             if run:
-                rows.setdefault((run[0], run[-1]), []).append((i - center, j - center))
+                rows.setdefault((run[0], run[-1]), []).append((d0, d1))
     return sorted(rows.items(), key=_run_length)
 
 
@@ -185,6 +190,7 @@ def apply_operator(name: str, mask: np.ndarray, footprint: Footprint) -> np.ndar
 
     A dilation sees nothing set outside, an erosion everything: it dilates the complement.
     """
+    # A plane is a volume of one slice.
     shape_3d = (1,) * (3 - mask.ndim) + mask.shape
     for step in _STEPS.get(name, (name,)):
         is_erosion = step == "erosion"
@@ -197,7 +203,7 @@ def apply_operator(name: str, mask: np.ndarray, footprint: Footprint) -> np.ndar
 def _packed(mask: np.ndarray) -> np.ndarray:
     """Return bools (..., voxels) as uint64 (..., words)."""
     packed_bytes = np.packbits(mask, axis=-1, bitorder="little")
-    num_words = -(-mask.shape[-1] // 64)
+    num_words = math.ceil(mask.shape[-1] / 64)
     padded_bytes = np.zeros((*mask.shape[:-1], num_words * 8), np.uint8)
     padded_bytes[..., : packed_bytes.shape[-1]] = packed_bytes
     return padded_bytes.view(np.uint64)
@@ -220,6 +226,7 @@ def _dilated(bits: np.ndarray, footprint: Footprint) -> np.ndarray:
     covered = range(0)
     for (first, last), rows in footprint:
         run = range(first, last + 1)
+        # Every run holds the one before it, which has been spread already.
         for offset in run:
             if offset not in covered:
                 _add_shifted(bits, offset, spread)
@@ -241,11 +248,11 @@ def _overlap(offset: int, length: int) -> tuple[slice, slice]:
 def _add_shifted(bits: np.ndarray, offset: int, into: np.ndarray) -> None:
     """Set each voxel i of a row if voxel i + offset is set; outside the row nothing is set."""
     num_words, num_bits = divmod(abs(offset), 64)
-    if offset >= 0:
-        sign = 1
-        shift: np.ufunc = np.right_shift
-        shift_back: np.ufunc = np.left_shift
-    else:
+    # Voxel 0 is the lowest bit: voxels further on move to lower bits.
+    sign = 1
+    shift: np.ufunc = np.right_shift
+    shift_back: np.ufunc = np.left_shift
+    if offset < 0:
         sign = -1
         shift = np.left_shift
         shift_back = np.right_shift

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.kernels.convolution import convolve, convolve_padded
 from detaug.kernels.scalars import exponential
@@ -28,6 +29,7 @@ from detaug.transforms.building.workspace import Workspace
 
 
 def _check_sigmas(context: ParamContext, value: Any) -> None:
+    # One list for all channels, else a list for each channel that is blurred.
     if context.transform.synchronize_channels:
         each_axis(SIGMA)(context, value)
         return
@@ -73,9 +75,9 @@ class GaussianBlur(ImageTransform):
         self.p_per_channel = probability("p_per_channel", p_per_channel)
         self.benchmark = benchmark
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         shape = shapes["image"]
-        applied = [draws.happens(rng, self.p_per_channel) for _ in range(shape[0])]
+        applied = draws.flags(rng, self.p_per_channel, shape[0])
         offered = {**context, "shape": shape}
 
         def draw_sigmas() -> list[float]:
@@ -91,6 +93,7 @@ class GaussianBlur(ImageTransform):
     @takes(apply_to_channel=each_channel(flag), sigmas=_check_sigmas)
     def change(self, workspace: Workspace, params: Params) -> None:
         channels = [c for c, applied in enumerate(params["apply_to_channel"]) if applied]
+        # Of the channels that are blurred, in order.
         sigmas_of_channels = params["sigmas"]
         if self.synchronize_channels:
             sigmas_of_channels = [params["sigmas"]] * len(channels)
@@ -98,10 +101,11 @@ class GaussianBlur(ImageTransform):
         weights = {}
         for channel, sigmas in zip(channels, sigmas_of_channels, strict=True):
             channel_weights = blur_weights(shape, sigmas)
+            # Kernels of one tap would copy the channel.
             if any(len(taps) > 1 for taps in channel_weights):
                 weights[channel] = channel_weights
-        for channel, before, after in workspace.chosen_channels(weights, as_volume):
-            convolve(before, weights[channel], "reflect", after)
+        for channel_weights, before, after in workspace.chosen_channels(weights, as_volume):
+            convolve(before, channel_weights, "reflect", after)
 
     kernels = (pick, convolve_padded)
 
@@ -113,9 +117,11 @@ def kernel_size(sigma: float) -> int:
     """
     wanted = sigma * 6.0 + 0.5
     size = round(wanted)
-    if size % 2 == 0 and wanted >= size:
+    is_even = size % 2 == 0
+    # Of the two odd numbers beside it the one on the side of the wanted size is nearer.
+    if is_even and wanted >= size:
         size += 1
-    elif size % 2 == 0:
+    elif is_even:
         size -= 1
     return max(size, 1)
 
@@ -127,6 +133,7 @@ def gaussian_weights(sigma: float, radius: int) -> np.ndarray:
     """
     if radius == 0:
         return np.ones(1, np.float32)
+    # In float64 and without NumPy: its exponential changes with the CPU.
     heights = [exponential(-0.5 * (distance / sigma) ** 2) for distance in range(radius + 1)]
     # One after another: the order of NumPy's additions depends on the CPU's vectors.
     total = heights[0]

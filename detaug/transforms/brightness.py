@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
@@ -36,20 +37,18 @@ class MultiplicativeBrightness(ChannelTransform):
         super().__init__(p_per_channel, synchronize_channels)
         self.multiplier_range = random_scalar("multiplier_range", multiplier_range)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        def draw_multiplier(channel: int | None) -> float:
-            return draws.scalar(rng, self.multiplier_range, {**context, "channel": channel})
-
-        return self.draw_channels(rng, shapes, "multipliers", draw_multiplier)
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
+        return self.draw_scalars(rng, shapes, context, "multipliers", self.multiplier_range)
 
     @takes(**channels_with(multipliers=number()))
     def change(self, workspace: Workspace, params: Params) -> None:
         multipliers = {}
         for channel, multiplier in by_channel(params, "multipliers"):
+            # Times 1 would copy the channel.
             if multiplier != 1:
                 multipliers[channel] = multiplier
-        for channel, source, destination in workspace.chosen_channels(multipliers, np.ravel):
-            np.multiply(source, np.float32(multipliers[channel]), out=destination)
+        for multiplier, source, destination in workspace.chosen_channels(multipliers, np.ravel):
+            np.multiply(source, np.float32(multiplier), out=destination)
 
 
 class BrightnessAdditive(ImageTransform):
@@ -74,20 +73,22 @@ class BrightnessAdditive(ImageTransform):
         self.sigma = finite("sigma", sigma)
         self.synchronize_channels = synchronize_channels
         self.p_per_channel = probability("p_per_channel", p_per_channel)
+        # The two are a range's ends then.
         if synchronize_channels and mu > sigma:
             raise ValueError(
-                "with synchronize_channels the shift is drawn evenly between mu and sigma, "
-                "so mu must not be greater "
-                f"than sigma, got mu={mu!r}, sigma={sigma!r}"
+                "with synchronize_channels the shift is drawn evenly between mu and sigma, so mu"
+                f" must not be greater than sigma, got mu={mu!r}, sigma={sigma!r}"
             )
         if not synchronize_channels and sigma < 0:
             raise ValueError(f"sigma must not be less than 0, got {sigma!r}")
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         count = shapes["image"][0]
+        # First the channels, then the shifts: the order is a part of the bytes.
         channels = draws.channels_drawn(rng, range(count), self.p_per_channel)
         if not channels:
             return {"apply_to_channel": channels, "shift": None}
+        # One number for every channel, chosen or not, as batchgeneratorsv2 draws them.
         if self.synchronize_channels:
             # Uniformly: see the argument.
             shift = [draws.scalar(rng, (self.mu, self.sigma), context)] * count
@@ -100,5 +101,5 @@ class BrightnessAdditive(ImageTransform):
         # The param is None if there are no channels; the loop then does not read it.
         shift = params["shift"]
         shifts = {c: shift[c] for c in params["apply_to_channel"] if shift[c] != 0}
-        for channel, source, destination in workspace.chosen_channels(shifts, np.ravel):
-            np.add(source, np.float32(shifts[channel]), out=destination)
+        for amount, source, destination in workspace.chosen_channels(shifts, np.ravel):
+            np.add(source, np.float32(amount), out=destination)

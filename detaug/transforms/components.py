@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, ImageTransform, Params, Shapes
@@ -51,7 +52,7 @@ class RemoveRandomConnectedComponentFromOneHotEncoding(ImageTransform):
         )
         self.p_per_label = probability("p_per_label", p_per_label)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         channels("channel_idx", self.channel_idx, shapes["image"][0])
         applied = draws.channels_drawn(rng, draws.shuffled(rng, self.channel_idx), self.p_per_label)
         return {"apply_to_channels": applied, "key": draws.key(rng)}
@@ -68,6 +69,7 @@ class RemoveRandomConnectedComponentFromOneHotEncoding(ImageTransform):
             removable = [component for component, size in enumerate(sizes, start=1) if size < limit]
             if not removable:
                 continue
+            # Only here: an image from which nothing is removed is not copied.
             image = workspace.writable("image")
             chosen = components == draws.choice(rng, removable)
             image[channel][chosen] = 0
@@ -89,6 +91,7 @@ def find_components(channel: np.ndarray) -> tuple[np.ndarray, list[int]]:
     # Imported here because other transforms do not need it.
     from scipy import ndimage
 
+    # Neighbours at faces, edges and corners, as batchgeneratorsv2's connected components have them.
     components, count = ndimage.label(channel != 0, np.ones((3,) * channel.ndim))
     sizes = np.zeros(count + 1, np.int64)
     # Plane by plane, because bincount makes an int64 copy of its argument.

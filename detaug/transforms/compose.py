@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
+from numpy.random import Generator
 
 from detaug.kernels.compiling import Kernel
 from detaug.transforms.building import checks, draws
@@ -35,11 +35,12 @@ class _Composition(Transform):
         """Return the transforms that these params apply, in order."""
         raise NotImplementedError
 
-    def sample(self, rng: np.random.Generator, shapes: Shapes) -> Params:
+    def sample(self, rng: Generator, shapes: Shapes) -> Params:
         # Nothing is deferred: a composition has no scalar of its own that could take the image.
         return self.draw(rng, shapes, {})
 
     def apply_in(self, workspace: Workspace, params: Params) -> None:
+        # The parts compare their announced shapes with what came out.
         self.change(workspace, params)
 
     def _apply_parts(self, workspace: Workspace, params: Params) -> None:
@@ -61,6 +62,7 @@ class _Composition(Transform):
 
     @property
     def moves_voxels(self) -> bool:  # type: ignore[override]
+        # Whatever is drawn: a call is refused or not whatever its seed.
         return any(transform.moves_voxels for transform in self.parts())
 
     @property
@@ -73,6 +75,7 @@ class _Composition(Transform):
 
     @property
     def kernels(self) -> Iterable[Kernel]:
+        # Of all parts, drawn or not: they are compiled before the first batch.
         kernels: list[Kernel] = []
         for transform in self.parts():
             kernels.extend(transform.kernels)
@@ -119,11 +122,11 @@ class Compose(_Composition):
         return checked_transforms(self.transforms)
 
     def applied(self, params: Params) -> list[AppliedTransform]:
+        parts = []
         pairs = zip(self.transforms, params["transforms"], strict=True)
-        return [
-            AppliedTransform((index,), transform, own)
-            for index, (transform, own) in enumerate(pairs)
-        ]
+        for index, (transform, own) in enumerate(pairs):
+            parts.append(AppliedTransform((index,), transform, own))
+        return parts
 
     @property
     def spatial_dims(self) -> int | None:  # type: ignore[override]
@@ -133,11 +136,12 @@ class Compose(_Composition):
             return self.dim
         return dims_of_parts
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         params = []
         for transform in self.parts():
             own = transform.sample(rng, shapes)
             params.append(own)
+            # No voxel exists yet: the next transform draws from the shapes that it will get.
             shapes = transform.output_shapes(shapes, own)
         return {"transforms": params}
 
@@ -166,7 +170,8 @@ class RandomApply(_Composition):
         (self.transform,) = checked_transforms([transform])
         self.apply_probability = checks.probability("apply_probability", apply_probability)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
+        # A transform that is not applied draws nothing: its own draws cost nothing then.
         if not draws.happens(rng, self.apply_probability):
             return {"apply_transform": False}
         return {"apply_transform": True, "params": self.transform.sample(rng, shapes)}
@@ -195,11 +200,12 @@ class OneOf(_Composition):
     """
 
     def __init__(self, list_of_transforms: Sequence[Transform]) -> None:
+        # The attribute has the argument's name, by which descriptions know it.
         self.list_of_transforms = checked_transforms(list_of_transforms)
         if not self.list_of_transforms:
             raise ValueError("OneOf needs at least one transform to choose from")
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         chosen = draws.integer(rng, len(self.list_of_transforms))
         return {"chosen": chosen, "params": self.list_of_transforms[chosen].sample(rng, shapes)}
 
@@ -225,15 +231,13 @@ def checked_transforms(transforms: Sequence[Any]) -> list[Transform]:
     for transform in transforms:
         if not isinstance(transform, Transform):
             raise TypeError(
-                f"{transform!r} is not a detaug transform: it has no sample() and apply(). "
-                "Wrap it in "
-                "detaug.transforms.ForeignTransform, "
-                "or write it as a subclass of detaug.transforms.Transform."
+                f"{transform!r} is not a detaug transform: it has no sample() and apply(). Wrap it"
+                " in detaug.transforms.ForeignTransform, or write it as a subclass of"
+                " detaug.transforms.Transform."
             )
         if "keys" in vars(transform):
             raise ValueError(
-                f"keys={transform.keys!r} belongs to the outermost pipeline, "
-                "which is the one that is called: pass it there, "
-                f"not to the {type(transform).__name__} within"
+                f"keys={transform.keys!r} belongs to the outermost pipeline, which is the one that"
+                f" is called: pass it there, not to the {type(transform).__name__} within"
             )
     return list(transforms)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.kernels.intensity import clamp, scale_around
 from detaug.kernels.statistics import moments
@@ -38,24 +39,27 @@ class BGContrast:
 
     def __init__(self, contrast_range: tuple[float, float] | Callable[..., float]) -> None:
         checked = random_scalar("contrast_range", contrast_range)
+        # With one number there is no range to draw from, below 1 or above.
         if isinstance(checked, float):
             raise TypeError(
                 f"contrast_range must be (low, high) or a callable, got {contrast_range!r}"
             )
         if isinstance(checked, tuple) and checked[1] < 1:
+            # Half of the draws are above 1, whatever the range.
             raise ValueError(f"contrast_range must reach up to 1 or more, got {contrast_range!r}")
         self.contrast_range = checked
 
-    def sample_contrast(self, rng: np.random.Generator) -> float:
+    def sample_contrast(self, rng: Generator) -> float:
         """Draw a contrast factor."""
         if callable(self.contrast_range):
             return draws.scalar(rng, self.contrast_range, {})
         low, high = self.contrast_range
+        # Drawn in any case, as batchgenerators does.
         if draws.happens(rng, 0.5) and low < 1:
             return draws.uniform(rng, low, 1.0)
         return draws.uniform(rng, max(low, 1.0), high)
 
-    def __call__(self, rng: np.random.Generator) -> float:
+    def __call__(self, rng: Generator) -> float:
         return self.sample_contrast(rng)
 
     def __repr__(self) -> str:
@@ -88,11 +92,8 @@ class Contrast(ChannelTransform):
         self.contrast_range = random_scalar("contrast_range", contrast_range)
         self.preserve_range = preserve_range
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        def draw_factor(channel: int | None) -> float:
-            return draws.scalar(rng, self.contrast_range, {**context, "channel": channel})
-
-        params = self.draw_channels(rng, shapes, "multipliers", draw_factor)
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
+        params = self.draw_scalars(rng, shapes, context, "multipliers", self.contrast_range)
         if not params["multipliers"]:
             params["multipliers"] = None
         return params
@@ -104,12 +105,11 @@ class Contrast(ChannelTransform):
     def change(self, workspace: Workspace, params: Params) -> None:
         factors = {}
         for channel, factor in by_channel(params, "multipliers"):
+            # With 1 the channel would be copied, and rounded around its mean.
             if factor != 1:
                 factors[channel] = factor
-        for channel, source, destination in workspace.chosen_channels(factors, np.ravel):
-            stretch_around_mean(
-                source, destination, factors[channel], keep_range=self.preserve_range
-            )
+        for factor, source, destination in workspace.chosen_channels(factors, np.ravel):
+            stretch_around_mean(source, destination, factor, keep_range=self.preserve_range)
 
     kernels = (moments, scale_around, clamp)
 
@@ -134,7 +134,8 @@ class InvertImage(ImageTransform):
         self.p_synchronize_channels = probability("p_synchronize_channels", p_synchronize_channels)
         self.p_per_channel = probability("p_per_channel", p_per_channel)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
+        # Each draw is made only if the ones before it leave it open, as in batchgeneratorsv2.
         count = shapes["image"][0]
         if not draws.happens(rng, self.p_invert_image):
             return {"apply": False, "apply_to_channel": []}
@@ -147,9 +148,9 @@ class InvertImage(ImageTransform):
     def change(self, workspace: Workspace, params: Params) -> None:
         if not params["apply"]:
             return
-        chosen = params["apply_to_channel"]
-        for _, source, destination in workspace.chosen_channels(chosen, np.ravel):
-            stretch_around_mean(source, destination, -1.0, keep_range=False)
+        factors = dict.fromkeys(params["apply_to_channel"], -1.0)
+        for factor, source, destination in workspace.chosen_channels(factors, np.ravel):
+            stretch_around_mean(source, destination, factor, keep_range=False)
 
     kernels = (moments, scale_around)
 
@@ -167,8 +168,10 @@ def stretch_around_mean(
     """
     low, high, center, _ = moments(source)
     if not math.isfinite(center):
+        # Without a mean there is no number that any of the voxels should have.
         destination.fill(np.nan)
         return
+    # Kernels compute in float32, as batchgeneratorsv2 does.
     rounded_center = np.float32(center)
     rounded_factor = np.float32(factor)
     for start in range(0, len(source), _CHUNK):

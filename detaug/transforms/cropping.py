@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, Params, Shapes, Transform
@@ -32,7 +33,9 @@ def crop_sample(
         label: the label of the segmentation outside its array.
     """
     space = spatial_shape(workspace.shapes())
+    # Whole voxels: of an even size the voxel after the middle is the centre.
     starts = [middle - extent // 2 for middle, extent in zip(center, size, strict=True)]
+    # The arrays stay the caller's own.
     if size == space and not any(starts):
         return
     box = _box_within(starts, size, space)
@@ -42,6 +45,7 @@ def crop_sample(
         volume = workspace.lazy(key)
         starts_in_array = starts
         if volume is not None:
+            # What is read begins at the box, not at the volume's first voxel.
             workspace.put(key, volume.read(box.starts, box.stops))
             pairs = zip(starts, box.starts, strict=True)
             starts_in_array = [start - read_start for start, read_start in pairs]
@@ -90,6 +94,7 @@ def _cropped(
         in_array.append(slice(low, high))
         in_crop.append(slice(low - start, high - start))
     common = array[tuple(in_array)]
+    # A view: whoever writes to it later copies it first.
     if common.shape[1:] == size:
         return common
     padded = np.full((len(array), *size), value, array.dtype)
@@ -122,14 +127,10 @@ class _Crop(Transform):
     @takes(center=each_axis(whole_number(-(10**9), 10**9)))
     def change(self, workspace: Workspace, params: Params) -> None:
         check_padding(workspace, self.padding_value_seg)
+        # The gate accepts whole numbers that JSON has made floats.
         center = [int(c) for c in params["center"]]
-        crop_sample(
-            workspace,
-            center,
-            self.crop_size,
-            self.padding_value_image,
-            self.padding_value_seg,
-        )
+        value = self.padding_value_image
+        crop_sample(workspace, center, self.crop_size, value, self.padding_value_seg)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         announced = in_space(shapes, self.crop_size)
@@ -159,7 +160,7 @@ class CenterCrop(_Crop):
             segmentation's dtype does not hold.
     """
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         space = spatial_shape(shapes, crop_size=self.crop_size)
         return {"center": [length // 2 for length in space]}
 
@@ -172,12 +173,14 @@ class RandomCrop(_Crop):
     Arguments, errors and params are those of `CenterCrop`.
     """
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         space = spatial_shape(shapes, crop_size=self.crop_size)
         center = []
         for length, size in zip(space, self.crop_size, strict=True):
             if size >= length:
+                # Nothing is drawn along this axis: there is one position.
                 center.append(length // 2)
             else:
+                # The first voxel is drawn, and the centre said, since params hold a centre.
                 center.append(draws.integer(rng, length - size + 1) + size // 2)
         return {"center": center}

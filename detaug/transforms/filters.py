@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.kernels.convolution import sharpen_padded
 from detaug.kernels.intensity import clamp
@@ -49,17 +50,17 @@ class MedianFilter(ImageTransform):
         )
         self.p_per_channel = probability("p_per_channel", p_per_channel)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         channels = shapes["image"][0]
-        same = draws.happens(rng, self.p_same_for_each_channel)
-        if same:
+        if draws.happens(rng, self.p_same_for_each_channel):
             sizes = [self._draw_size(rng)] * channels
         else:
             sizes = [self._draw_size(rng) for _ in range(channels)]
-        applied = [draws.happens(rng, self.p_per_channel) for _ in range(channels)]
+        # After the sizes, which are drawn for every channel, as in batchgeneratorsv2.
+        applied = draws.flags(rng, self.p_per_channel, channels)
         return {"filter_sizes": sizes, "apply_channel": applied}
 
-    def _draw_size(self, rng: np.random.Generator) -> int:
+    def _draw_size(self, rng: Generator) -> int:
         if isinstance(self.filter_size, tuple):
             low, high = self.filter_size
             return draws.integer_below(rng, low, high)
@@ -68,16 +69,19 @@ class MedianFilter(ImageTransform):
     @takes(filter_sizes=each_channel(integer(1, LARGEST)), apply_channel=each_channel(flag))
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
-        pairs = zip(params["apply_channel"], params["filter_sizes"], strict=True)
         sizes = {}
-        for channel, (applied, size) in enumerate(pairs):
+        for channel, applied in enumerate(params["apply_channel"]):
+            size = params["filter_sizes"][channel]
+            # A box of one voxel changes nothing.
             if applied and size != 1:
-                sizes[channel] = int(size)
+                sizes[channel] = size
         if max(shape) == 1:
             # A single voxel is its own median.
             return
-        for channel, before, after in workspace.chosen_channels(sizes, as_volume):
-            median_filter(before, per_axis([sizes[channel]] * len(shape), shape, 1), after)
+        for size, before, after in workspace.chosen_channels(sizes, as_volume):
+            # The same size along every axis but those of one voxel.
+            box = per_axis([size] * len(shape), shape, 1)
+            median_filter(before, box, after)
 
     kernels = (pick, run_program)
 
@@ -114,18 +118,19 @@ class Sharpening(ImageTransform):
         self.p_per_channel = probability("p_per_channel", p_per_channel)
         self.p_clamp_intensities = probability("p_clamp_intensities", p_clamp_intensities)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         channels = shapes["image"][0]
         if draws.happens(rng, self.p_same_for_each_channel):
             strengths = [draws.scalar(rng, self.strength, context)] * channels
+            # One draw for all, as for the strength.
             clamped = [draws.happens(rng, self.p_clamp_intensities)] * channels
         else:
             strengths = []
             for channel in range(channels):
                 offered = {**context, "channel": channel}
                 strengths.append(draws.scalar(rng, self.strength, offered))
-            clamped = [draws.happens(rng, self.p_clamp_intensities) for _ in range(channels)]
-        applied = [draws.happens(rng, self.p_per_channel) for _ in range(channels)]
+            clamped = draws.flags(rng, self.p_clamp_intensities, channels)
+        applied = draws.flags(rng, self.p_per_channel, channels)
         return {"strengths": strengths, "clamp_intensities": clamped, "apply_channel": applied}
 
     @takes(
@@ -137,17 +142,19 @@ class Sharpening(ImageTransform):
         if max(workspace["image"].shape[1:]) == 1:
             # A single voxel has no neighbours.
             return
-        pairs = zip(params["apply_channel"], params["strengths"], strict=True)
-        strengths = {}
-        for channel, (applied, strength) in enumerate(pairs):
+        changes = {}
+        for channel, applied in enumerate(params["apply_channel"]):
+            strength = params["strengths"][channel]
             if applied and strength != 0.0:
-                strengths[channel] = float(strength)
-        for channel, before, after in workspace.chosen_channels(strengths, as_volume):
+                changes[channel] = (float(strength), params["clamp_intensities"][channel])
+        for change, before, after in workspace.chosen_channels(changes, as_volume):
+            strength, is_clamped = change
             limits = None
-            if params["clamp_intensities"][channel]:
+            if is_clamped:
                 # Read before sharpening, which may write to the same array.
                 limits = least_and_largest(flat_planes(before))
-            sharpen_padded(padded(before, [(1, 1)] * 3, "edge"), after, strengths[channel])
+            # A padded copy: what is written must not be read as a neighbour.
+            sharpen_padded(padded(before, [(1, 1)] * 3, "edge"), after, strength)
             if limits is not None:
                 low, high = limits
                 clamp(after.reshape(-1), np.float32(low), np.float32(high))
@@ -160,9 +167,10 @@ def _checked_size(wanted: Any) -> int | tuple[int, int]:
     if not isinstance(wanted, (tuple, list)):
         return checks.integer("filter_size", wanted, 1, LARGEST)
     low, high = integer_range("filter_size", wanted, minimum=1)
+    # Without a size between them there would be nothing to draw.
     if low == high or high > LARGEST + 1:
         raise ValueError(
-            "filter_size as a range must be (low, high), "
-            f"high not included and at most {LARGEST + 1}, got {wanted!r}"
+            "filter_size as a range must be (low, high), high not included and at most"
+            f" {LARGEST + 1}, got {wanted!r}"
         )
     return low, high

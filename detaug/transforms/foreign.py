@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.random import Generator
 
 from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
 from detaug.transforms.building import draws
@@ -49,10 +50,11 @@ class ForeignTransform(Transform):
         self.transform = transform
         self.shapes_after = shapes_after
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         return {"key": draws.key(rng)}
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
+        # What it does not announce is compared with what comes out, and refused there.
         if self.shapes_after is None:
             return dict(shapes)
         return {**shapes, **self.shapes_after(dict(shapes))}
@@ -63,9 +65,11 @@ class ForeignTransform(Transform):
         for key in VOXEL_KEYS:
             if key in workspace:
                 inputs[key] = torch.from_numpy(workspace.writable(key))
+        # It has no argument for a Generator: what it draws, it draws from global ones.
         with preserved_global_rngs():
             reseed_global_rngs(np.random.SeedSequence(params["key"]))
             outputs = self.transform(**inputs)
+        # Most often a function that changes its arguments and returns nothing.
         if not isinstance(outputs, Mapping):
             raise TypeError(f"{self._name} must give a dictionary, got {type(outputs).__name__}")
         # All are read before any is put: an error leaves the workspace as it was.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.kernels.gamma import gamma_curve, power_parts
 from detaug.kernels.intensity import scale_around
@@ -61,28 +62,25 @@ class Gamma(ChannelTransform):
         self.p_invert_image = probability("p_invert_image", p_invert_image)
         self.p_retain_stats = probability("p_retain_stats", p_retain_stats)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         channels = draws.channels_drawn(rng, range(shapes["image"][0]), self.p_per_channel)
+        params: Params = {
+            "apply_to_channel": channels,
+            "retain_stats": None,
+            "invert_image": None,
+            "gamma": None,
+        }
         if not channels:
-            return {
-                "apply_to_channel": channels,
-                "retain_stats": None,
-                "invert_image": None,
-                "gamma": None,
-            }
-        retain = [draws.happens(rng, self.p_retain_stats) for _ in channels]
-        invert = [draws.happens(rng, self.p_invert_image) for _ in channels]
+            return params
 
         def draw_gamma(channel: int | None) -> float:
             return draws.scalar(rng, self.gamma, {**context, "channel": channel})
 
-        gammas = self.for_channels(channels, draw_gamma)
-        return {
-            "apply_to_channel": channels,
-            "retain_stats": retain,
-            "invert_image": invert,
-            "gamma": gammas,
-        }
+        # The order of these draws is a part of the bytes.
+        params["retain_stats"] = draws.flags(rng, self.p_retain_stats, len(channels))
+        params["invert_image"] = draws.flags(rng, self.p_invert_image, len(channels))
+        params["gamma"] = self.for_channels(channels, draw_gamma)
+        return params
 
     @takes(
         apply_to_channel=CHANNELS,
@@ -91,13 +89,13 @@ class Gamma(ChannelTransform):
         gamma=none_without_channels(for_each("apply_to_channel", EXPONENT)),
     )
     def change(self, workspace: Workspace, params: Params) -> None:
-        drawn = by_channel(params, "gamma", "invert_image", "retain_stats")
         curves = {}
-        for channel, gamma, invert, retain in drawn:
+        for channel, *curve in by_channel(params, "gamma", "invert_image", "retain_stats"):
+            gamma, _, _ = curve
             if gamma != 1:
-                curves[channel] = (gamma, invert, retain)
-        for channel, source, destination in workspace.chosen_channels(curves, np.ravel):
-            bend(source, destination, *curves[channel])
+                curves[channel] = curve
+        for curve, source, destination in workspace.chosen_channels(curves, np.ravel):
+            bend(source, destination, *curve)
 
     kernels = (moments, gamma_curve, scale_around)
 
@@ -129,7 +127,9 @@ def bend(
         origin = low
         direction = 1.0
     extent = direction * max(span, _LEAST_RANGE)
+    # Rounded before the table and the polynomial are made of it: both are of one exponent.
     exponent = np.float32(gamma)
+    # The curve of the mean is near the mean of the curve: sums around it lose few bits.
     share_of_mean = (mean - origin) / extent
     pivot = 0.0
     if share_of_mean > 0:
@@ -147,5 +147,6 @@ def bend(
         scale = np.float32(direction * span)
         scale_around(destination, destination, np.float32(0), scale, np.float32(origin))
         return
+    # One map restores both: the curve's mean becomes the old one, its deviation, too.
     factor = direction * span * deviation / max(curve_deviation * span, _LEAST_RANGE)
     rescale(destination, curve_mean, factor, mean)

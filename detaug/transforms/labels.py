@@ -62,10 +62,10 @@ class RemoveLabel(_LabelTransform):
     @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
         labels = workspace["segmentation"]
-        chosen = self.segmentation_channels
-        if chosen is None:
-            chosen = list(range(len(labels)))
-        chosen = channels("segmentation_channels", list(chosen), len(labels))
+        chosen = list(range(len(labels)))
+        if self.segmentation_channels is not None:
+            chosen = channels("segmentation_channels", self.segmentation_channels, len(labels))
+        # Whether or not a voxel has the label: the error must not wait for a rare sample.
         for dtype in workspace.label_dtypes():
             representable("set_to", self.set_to, dtype)
         before, after = np.array([self.label_value, self.set_to]).astype(labels.dtype)
@@ -108,6 +108,7 @@ class ConvertSegmentationToRegions(_LabelTransform):
         (channel,) = channels("channel_in_seg", [self.channel_in_seg], len(labels))
         result = np.zeros((len(self.regions), *labels.shape[1:]), dtype=bool)
         for region, mask in zip(self.regions, result, strict=True):
+            # Not `np.isin`, which sorts.
             for label in region:
                 np.logical_or(mask, labels[channel] == label, out=mask)
         workspace.put("segmentation", result)
@@ -155,6 +156,7 @@ class MaskImage(Transform):
         (channel,) = channels("channel_idx_in_seg", [self.channel_idx_in_seg], len(labels))
         masked = set(channels("apply_to_channels", self.apply_to_channels, len(workspace["image"])))
         outside = labels[channel] < 0
+        # Most samples lie within the mask: their image is not copied.
         if not outside.any():
             return
         for image_channel in masked:
@@ -182,27 +184,28 @@ class DownsampleSegForDS(_LabelTransform):
         self.ds_scales: list[Any] = []
         self.spatial_dims = None
         for scale in ds_scales:
+            for factor in as_list(scale):
+                argument("ds_scales", factor, number(above=0))
             if not isinstance(scale, (tuple, list, np.ndarray)):
                 self.ds_scales.append(scale)
                 continue
-            factors = tuple(scale)
-            self.ds_scales.append(factors)
+            # Hashable, for the cache of sizes.
+            self.ds_scales.append(tuple(scale))
             if self.spatial_dims is None:
-                self.spatial_dims = len(factors)
-        for scale in self.ds_scales:
-            for factor in scale if isinstance(scale, tuple) else (scale,):
-                argument("ds_scales", factor, number(above=0))
+                self.spatial_dims = len(scale)
 
     @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
+        # Of a lazy or reversed array the kernel could not read the bits.
         full = workspace.contiguous("segmentation")
         levels = []
-        for size in _sizes_of(tuple(self.ds_scales), full.shape[1:]):
+        space = full.shape[1:]
+        for size in _sizes_of(tuple(self.ds_scales), space):
             if size is None:
                 levels.append(full)
-                continue
-            rows = [nearest(length, n) for length, n in zip(full.shape[1:], size, strict=True)]
-            levels.append(picked(full, rows))
+            else:
+                levels.append(picked(full, list(map(nearest, space, size))))
+        # The full resolution may be the caller's array, and one level may stand in the list twice.
         workspace.put("segmentation", levels, owned=False)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
@@ -223,9 +226,12 @@ def _sizes_of(
     """Return the spatial shape of each copy, None for the segmentation itself."""
     sizes: list[tuple[int, ...] | None] = []
     for scale in scales:
-        factors = scale if isinstance(scale, tuple) else (scale,) * len(space)
+        factors: tuple[Any, ...] = (scale,) * len(space)
+        if isinstance(scale, tuple):
+            factors = scale
         if len(factors) != len(space):
             raise ValueError(f"ds_scales has {scale} for a segmentation of spatial shape {space}")
+        # As nnU-Net rounds: the loss compares with outputs of that size.
         size = tuple(round(n * factor) for n, factor in zip(space, factors, strict=True))
         if 0 in size:
             raise ValueError(
@@ -240,10 +246,11 @@ def _sizes_of(
 
 def labels_of_image(workspace: Workspace, name: str) -> np.ndarray:
     """Return the segmentation; raise a ValueError unless it has the image's spatial shape."""
-    space = {key: workspace[key].shape[1:] for key in ("image", "segmentation") if key in workspace}
-    if len(space) < 2 or space["image"] != space["segmentation"]:
+    keys = ("image", "segmentation")
+    spaces = {key: workspace[key].shape[1:] for key in keys if key in workspace}
+    if len(spaces) < 2 or len(set(spaces.values())) > 1:
         raise ValueError(
-            f"{name} needs an image and a segmentation of one spatial shape, got {space}"
+            f"{name} needs an image and a segmentation of one spatial shape, got {spaces}"
         )
     return workspace.labels()
 
@@ -256,6 +263,7 @@ def nearest(length: int, size: int) -> np.ndarray:
     axis meets the border between two voxels; these do not.) All callers get the same array, for
     reading only.
     """
+    # In float32 throughout, as torch computes it.
     step = np.float32(length) / np.float32(size)
     centers = np.arange(size, dtype=np.float32) + np.float32(0.5)
     rows: np.ndarray = np.floor(centers * step).astype(np.int64)

@@ -9,6 +9,7 @@ from operator import add
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.kernels.convolution import convolve, convolve_padded
 from detaug.kernels.intensity import clamp
@@ -44,6 +45,7 @@ NUMBERS = where_not_none("kernels", number())
 
 def _check_sigma(context: ParamContext, value: Any) -> None:
     """Accept None if no channel has a window."""
+    # Nothing is blurred without a window, and no sigma is drawn.
     has_window = any(window is not None for window in context.params["kernels"])
     if value is not None or has_window:
         gate.SIGMA(context, value)
@@ -72,15 +74,17 @@ class LocalWindow:
         self._least = 1.0
         largest = 1.0
         for length, center, deviation in zip(shape, loc, scale, strict=True):
+            # Per axis, and not as a volume: kernels multiply them as they go.
             factors = np.empty(length)
             largest *= window_factors(factors, float(center) * length, float(deviation))
             self._least *= float(factors.min())
             self._factors.append(factors)
         self.is_flat = self._least >= 1.0 or largest < _ZERO_IN_FLOAT32
-        if not self.is_flat:
-            x, y, z = per_axis(self._factors, shape, np.ones(1))
-            drop = ((1.0 - z) / (1.0 - self._least)).astype(np.float32)
-            self.arguments = (x, y, drop, self._least)
+        if self.is_flat:
+            return
+        x, y, z = per_axis(self._factors, shape, np.ones(1))
+        drop = ((1.0 - z) / (1.0 - self._least)).astype(np.float32)
+        self.arguments = (x, y, drop, self._least)
 
     def mean(self) -> float:
         """Return the window's mean over all voxels."""
@@ -98,6 +102,7 @@ class LocalWindow:
         Args:
             mean_centered: subtract the window's mean.
         """
+        # A user's callable takes the volume: for kernels it is never made.
         product = reduce(np.multiply.outer, self._factors)
         if self.is_flat:
             return np.zeros(product.shape, np.float32)
@@ -128,13 +133,9 @@ class _LocalTransform(ImageTransform):
         self.same_for_all_channels = same_for_all_channels
         self.p_per_channel = probability("p_per_channel", p_per_channel)
 
-    def draw_applied(self, rng: np.random.Generator, shapes: Shapes) -> list[bool]:
-        """Draw, for each channel, whether it is changed."""
-        return [draws.happens(rng, self.p_per_channel) for _ in range(shapes["image"][0])]
-
     def draw_windows(
         self,
-        rng: np.random.Generator,
+        rng: Generator,
         applied: Sequence[bool],
         shapes: Shapes,
         wanted: RandomScalar,
@@ -155,22 +156,22 @@ class _LocalTransform(ImageTransform):
         shape = tuple(shapes["image"][1:])
         windows: list[Any] = []
         numbers: list[Any] = []
-        pair = None
+        window = None
+        value = None
         for is_applied in applied:
             if not is_applied:
                 windows.append(None)
                 numbers.append(None)
                 continue
-            if pair is None or not self.same_for_all_channels:
-                pair = self._draw_window(rng, shape, wanted, context)
-            window, value = pair
+            if window is None or not self.same_for_all_channels:
+                window, value = self._draw_window(rng, shape, wanted, context)
             windows.append(window)
             numbers.append(value)
         return windows, numbers
 
     def _draw_window(
         self,
-        rng: np.random.Generator,
+        rng: Generator,
         shape: tuple[int, ...],
         wanted: RandomScalar,
         context: Context,
@@ -180,8 +181,10 @@ class _LocalTransform(ImageTransform):
         scale = []
         for axis in range(len(shape)):
             offered = {**context, "shape": shape, "dim": axis}
+            # Both are drawn axis by axis: the order is a part of the bytes.
             loc.append(draws.scalar(rng, self.loc, offered))
             scale.append(draws.scalar(rng, self.scale, offered))
+            # A callable's; numbers have been checked by the constructor.
             if scale[axis] <= 0.0:
                 raise ValueError(f"scale must be greater than 0, got {scale[axis]!r}")
         offered = dict(context)
@@ -209,14 +212,14 @@ def _effective(
     # Read from the shapes, so that a lazy image is not read unless a channel changes.
     shape = workspace.shapes()["image"][1:]
     for channel, (params, value) in enumerate(zip(kernels, numbers, strict=True)):
+        # A window costs a pass over each axis: none is made for what changes nothing.
         if params is None or value == without_effect:
             continue
         window = LocalWindow(shape, params["loc"], params["scale"])
         if not window.is_flat:
             changes[channel] = (window, float(value))
-    for channel, before, after in workspace.chosen_channels(changes, flat_planes):
-        window, value = changes[channel]
-        yield before, after, window, value
+    for change, before, after in workspace.chosen_channels(changes, flat_planes):
+        yield (before, after, *change)
 
 
 class BrightnessGradientAdditive(_LocalTransform):
@@ -258,8 +261,8 @@ class BrightnessGradientAdditive(_LocalTransform):
         self.mean_centered = mean_centered
         self.clip_intensities = clip_intensities
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        applied = self.draw_applied(rng, shapes)
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
+        applied = draws.flags(rng, self.p_per_channel, shapes["image"][0])
         windows, strengths = self.draw_windows(rng, applied, shapes, self.max_strength, context)
         kernels: list[Params | None] = []
         for window, strength in zip(windows, strengths, strict=True):
@@ -271,22 +274,26 @@ class BrightnessGradientAdditive(_LocalTransform):
 
     @takes(kernels=each_channel(gate.optional(gate.fields(**WINDOW, strength=number()))))
     def change(self, workspace: Workspace, params: Params) -> None:
-        strengths = []
+        strengths: list[float | None] = []
         for kernel in params["kernels"]:
             strengths.append(None if kernel is None else kernel["strength"])
-        low = -math.inf
-        high = math.inf
+        low = math.inf
+        high = -math.inf
         if self.clip_intensities:
-            image = np.ascontiguousarray(workspace["image"], np.float32)
-            limits = [least_and_largest(flat_planes(channel)) for channel in image]
-            low = min(channel_low for channel_low, _ in limits)
-            high = max(channel_high for _, channel_high in limits)
+            # Of the whole image, before any of its channels changes.
+            for channel in workspace.contiguous("image"):
+                channel_low, channel_high = least_and_largest(flat_planes(channel))
+                low = min(low, channel_low)
+                high = max(high, channel_high)
         chosen = _effective(workspace, params["kernels"], strengths, without_effect=0.0)
         for before, after, window, strength in chosen:
             # The change is the same for all intensities, so that the factor of each voxel is 1. One
             # plane serves all.
             ones = np.ones((1, before.shape[1]), np.float32)
-            mean = window.mean() if self.mean_centered else 0.0
+            mean = 0.0
+            if self.mean_centered:
+                mean = window.mean()
+            # The window's largest absolute value: at its top, or where it is 0 less its mean.
             peak = max(abs(1.0 - mean), abs(mean))
             offset = -mean * strength / peak
             slope = strength / peak
@@ -324,8 +331,8 @@ class LocalContrast(_LocalTransform):
         super().__init__(scale, loc, same_for_all_channels, p_per_channel)
         self.new_contrast = random_scalar("new_contrast", new_contrast)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        applied = self.draw_applied(rng, shapes)
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
+        applied = draws.flags(rng, self.p_per_channel, shapes["image"][0])
         windows, contrasts = self.draw_windows(rng, applied, shapes, self.new_contrast, context)
         return {"kernels": windows, "contrasts": contrasts}
 
@@ -335,6 +342,7 @@ class LocalContrast(_LocalTransform):
         for before, after, window, contrast in chosen:
             sum_of_weights = window.mean() * before.size + _LEAST_DIVISOR
             mean = windowed_sum(before, *window.arguments) / sum_of_weights
+            # Made before anything is written: both arrays may be one.
             distance = _difference(before, np.float32(mean))
             add_windowed(before, after, distance, *window.arguments, 0.0, contrast - 1.0, _ONE)
 
@@ -365,8 +373,8 @@ class LocalGamma(_LocalTransform):
         super().__init__(scale, loc, same_for_all_channels, p_per_channel)
         self.gamma = random_scalar("gamma", gamma, above=0, maximum=gate.LARGEST_EXPONENT)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        applied = self.draw_applied(rng, shapes)
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
+        applied = draws.flags(rng, self.p_per_channel, shapes["image"][0])
         windows, gammas = self.draw_windows(rng, applied, shapes, self.gamma, context)
         return {"kernels": windows, "gammas": gammas}
 
@@ -380,6 +388,7 @@ class LocalGamma(_LocalTransform):
             extent = max(np.float32(high - low), np.float32(_LEAST_DIVISOR))
             change = np.empty_like(before)
             change_by_power(before, change, low, extent, np.float32(gamma))
+            # The change is that of intensities from 0 to 1; the extent makes it one of the image's.
             add_windowed(before, after, change, *window.arguments, 0.0, 1.0, extent)
 
     kernels = (window_factors, least_and_largest, change_by_power, add_windowed)
@@ -417,9 +426,11 @@ class LocalSmoothing(_LocalTransform):
             "kernel_size", kernel_size, minimum=0, maximum=gate.LARGEST_SIGMA
         )
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        applied = self.draw_applied(rng, shapes)
-        sigma = draws.scalar(rng, self.kernel_size, context) if any(applied) else None
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
+        applied = draws.flags(rng, self.p_per_channel, shapes["image"][0])
+        sigma = None
+        if any(applied):
+            sigma = draws.scalar(rng, self.kernel_size, context)
         windows, strengths = self.draw_windows(
             rng, applied, shapes, self.smoothing_strength, context
         )
@@ -432,16 +443,17 @@ class LocalSmoothing(_LocalTransform):
         radius = int(4.0 * sigma + 0.5)
         if radius == 0:
             return
+        # The same along every axis and for every channel.
         weights = gaussian_weights(sigma, radius)
         axis_weights = per_axis([weights] * len(shape), shape, np.ones(1, np.float32))
         volume = per_axis(shape, shape, 1)
         chosen = _effective(workspace, params["kernels"], params["strengths"], without_effect=0.0)
         for before, after, window, strength in chosen:
+            # Around the mean, a large offset of all values costs the sums no bits.
             _, _, mean, _ = moments(before.reshape(-1))
             middle = np.float32(mean)
             if not np.isfinite(middle):
                 middle = np.float32(0)
-            # Around the mean, a large offset of all values costs the sums no bits.
             centered = _difference(before, middle)
             blurred = np.empty(volume, np.float32)
             convolve(centered.reshape(volume), axis_weights, "symmetric", blurred)

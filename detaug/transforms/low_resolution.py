@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.kernels.low_resolution import interpolate
 from detaug.kernels.voxels import pick, picked
@@ -46,8 +47,7 @@ class SimulateLowResolution(ChannelTransform):
         p_per_channel: the probability of each of them.
 
     Params: ``{"apply_to_channel": [channels], "scales": [[one per axis] for each of them]}``.
-    Scales are float32
-    numbers, as batchgeneratorsv2 holds them: the coarse shape follows from them.
+    Scales are float32 numbers, as batchgeneratorsv2 holds them: the coarse shape follows from them.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class SimulateLowResolution(ChannelTransform):
         if allowed_channels is not None:
             self.allowed_channels = tuple(allowed_channels)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         count, *shape = shapes["image"]
         allowed = list(range(count))
         if self.allowed_channels is not None:
@@ -81,6 +81,7 @@ class SimulateLowResolution(ChannelTransform):
             axes = range(len(shape))
             scales = draws.for_axes(rng, self.scale, offered, axes, self.synchronize_axes)
             for axis in ignored:
+                # Drawn all the same: the draws after it do not depend on the ignored axes.
                 scales[axis] = 1.0
             return [_as_float32(scale) for scale in scales]
 
@@ -92,11 +93,11 @@ class SimulateLowResolution(ChannelTransform):
         coarse_shapes = {}
         for channel, scales in by_channel(params, "scales"):
             coarse = coarse_shape(shape, scales)
+            # At full resolution sampling down and back changes nothing.
             if tuple(coarse) != tuple(shape):
                 coarse_shapes[channel] = coarse
-        for channel, before, after in workspace.chosen_channels(coarse_shapes, as_volume):
-            pairs = zip(shape, coarse_shapes[channel], strict=True)
-            tables = [sampling_table(length, coarse_length) for length, coarse_length in pairs]
+        for coarse, before, after in workspace.chosen_channels(coarse_shapes, as_volume):
+            tables = list(map(sampling_table, shape, coarse))
             _down_and_up(before, after, per_axis(tables, shape, _ONE_VOXEL))
 
     kernels = (pick, interpolate)
@@ -104,7 +105,10 @@ class SimulateLowResolution(ChannelTransform):
 
 def coarse_shape(shape: Sequence[int], scales: Sequence[float]) -> list[int]:
     """Return the number of voxels along each axis at the low resolution."""
-    return [max(1, round(n * _as_float32(scale))) for n, scale in zip(shape, scales, strict=True)]
+    lengths = []
+    for n, scale in zip(shape, scales, strict=True):
+        lengths.append(max(1, round(n * _as_float32(scale))))
+    return lengths
 
 
 @lru_cache(maxsize=256)
@@ -121,9 +125,12 @@ def sampling_table(n: int, coarse: int) -> Table:
         For each coarse voxel its nearest voxel, (coarse,) int64; for each voxel the lower one of
         its two coarse voxels, (n,) int64, and the weight of the upper one, (n,) float32.
     """
-    positions = np.clip((np.arange(n) + 0.5) * coarse / n - 0.5, 0.0, coarse - 1.0)
+    # Of cells: the centre of voxel i lies at i + 1/2, counted from the axis' first edge.
+    positions = (np.arange(n) + 0.5) * coarse / n - 0.5
+    positions = np.clip(positions, 0.0, coarse - 1.0)
     lower = np.floor(positions).astype(np.int64)
-    return nearest(n, coarse), lower, (positions - lower).astype(np.float32)
+    weights = (positions - lower).astype(np.float32)
+    return nearest(n, coarse), lower, weights
 
 
 def _down_and_up(source: np.ndarray, destination: np.ndarray, tables: Sequence[Table]) -> None:
@@ -134,23 +141,25 @@ def _down_and_up(source: np.ndarray, destination: np.ndarray, tables: Sequence[T
         destination: (X, Y, Z) float32; it may be the source.
         tables: a `sampling_table` for each axis.
     """
-    volume = picked(source[None], [nearest_rows for nearest_rows, _, _ in tables])[0]
+    nearest_rows = [rows for rows, _, _ in tables]
+    (volume,) = picked(source[None], nearest_rows)
     for axis in (2, 1, 0):
-        length = destination.shape[axis]
-        shape = (*volume.shape[:axis], length, *volume.shape[axis + 1 :])
+        shape = list(volume.shape)
+        shape[axis] = destination.shape[axis]
         size = math.prod(shape)
         # The destination serves as memory, since its old values are not needed any more: new memory
         # costs as much time as an interpolation. Along Y the input itself is in it.
         if axis != 1 and size <= destination.size:
-            finer = destination.reshape(-1)[:size].reshape(shape)
+            finer = destination.reshape(-1)[:size]
         else:
-            finer = np.empty(size, np.float32).reshape(shape)
-        inner = math.prod(volume.shape[axis + 1 :])
+            finer = np.empty(size, np.float32)
+        # The kernel interpolates along the middle one of three axes.
+        inner = math.prod(shape[axis + 1 :])
         flat_source = volume.reshape(-1, volume.shape[axis], inner)
-        flat_destination = finer.reshape(-1, length, inner)
+        flat_destination = finer.reshape(-1, shape[axis], inner)
         _, lower, weights = tables[axis]
         interpolate(flat_source, flat_destination, lower, weights, False)
-        volume = finer
+        volume = finer.reshape(shape)
 
 
 def _as_float32(value: float) -> float:

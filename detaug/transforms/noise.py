@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.kernels.intensity import scale_around
 from detaug.kernels.normals import add_normals
@@ -41,21 +42,23 @@ class GaussianNoise(ChannelTransform):
         super().__init__(p_per_channel, synchronize_channels)
         self.noise_variance = random_scalar("noise_variance", noise_variance, minimum=0)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        def draw_sigma(_: int | None) -> float:
-            return draws.scalar(rng, self.noise_variance, context)
-
-        params = self.draw_channels(rng, shapes, "sigmas", draw_sigma)
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
+        params = self.draw_scalars(rng, shapes, context, "sigmas", self.noise_variance)
         params["key"] = draws.key(rng)
         return params
 
     @takes(**channels_with(sigmas=number(0)), key=KEY)
     def change(self, workspace: Workspace, params: Params) -> None:
-        sigmas = {c: sigma for c, sigma in by_channel(params, "sigmas") if sigma != 0}
+        fields = {}
+        for channel, sigma in by_channel(params, "sigmas"):
+            # Without noise the channel would be copied.
+            if sigma != 0:
+                fields[channel] = (np.float32(sigma), np.uint32(channel))
+        # One key for all channels, each of which has a stream of its own.
         low, high = key_words(params["key"])
-        for channel, source, destination in workspace.chosen_channels(sigmas, np.ravel):
-            sigma = np.float32(sigmas[channel])
-            add_normals(source, destination, sigma, low, high, np.uint32(channel))
+        for field, source, destination in workspace.chosen_channels(fields, np.ravel):
+            sigma, stream = field
+            add_normals(source, destination, sigma, low, high, stream)
 
     kernels = (add_normals,)
 
@@ -78,11 +81,12 @@ class RicianNoise(ImageTransform):
     def __init__(self, noise_variance: RandomScalar = (0.0, 0.1)) -> None:
         self.noise_variance = random_scalar("noise_variance", noise_variance, minimum=0)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         return {"variance": draws.scalar(rng, self.noise_variance, context), "key": draws.key(rng)}
 
     @takes(variance=number(0), key=KEY)
     def change(self, workspace: Workspace, params: Params) -> None:
+        # Without noise the image stays as it is, to the last bit.
         if params["variance"] == 0:
             return
         source, destination = workspace.source_and_destination("image")
@@ -99,10 +103,10 @@ class RicianNoise(ImageTransform):
         with np.errstate(over="ignore", invalid="ignore"):
             np.subtract(source, np.float32(lowest), out=destination)
             for channel, real in enumerate(flat):
-                add_normals(real, real, sigma, low_word, high_word, np.uint32(2 * channel))
+                stream = np.uint32(2 * channel)
+                add_normals(real, real, sigma, low_word, high_word, stream)
                 imaginary = np.zeros_like(real)
-                stream = np.uint32(2 * channel + 1)
-                add_normals(imaginary, imaginary, sigma, low_word, high_word, stream)
+                add_normals(imaginary, imaginary, sigma, low_word, high_word, stream + np.uint32(1))
                 np.sqrt(real * real + imaginary * imaginary, out=real)
         noisy_mean, noisy_deviation = deviations(flat, pivot)
         # A single voxel does not deviate: it gets the mean.

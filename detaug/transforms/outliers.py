@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.kernels.intensity import clamp, scale_around
 from detaug.kernels.statistics import deviations, moments
@@ -56,8 +57,8 @@ class CutOffOutliers(ImageTransform):
         self.p_per_channel = probability("p_per_channel", p_per_channel)
         self.p_retain_std = probability("p_retain_std", p_retain_std)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        applies = [draws.happens(rng, self.p_per_channel) for _ in range(shapes["image"][0])]
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
+        applies = draws.flags(rng, self.p_per_channel, shapes["image"][0])
         shared = None
         if self.p_synchronize_channels:
             # Drawn also if no channel is clamped.
@@ -73,7 +74,7 @@ class CutOffOutliers(ImageTransform):
         retain = [is_applied and draws.happens(rng, self.p_retain_std) for is_applied in applies]
         return {"percentiles": percentiles, "retain_std": retain}
 
-    def _draw_percentiles(self, rng: np.random.Generator, context: Context) -> tuple[float, float]:
+    def _draw_percentiles(self, rng: Generator, context: Context) -> tuple[float, float]:
         lower = draws.scalar(rng, self.percentile_lower, context)
         upper = draws.scalar(rng, self.percentile_upper, context)
         return lower, upper
@@ -85,12 +86,13 @@ class CutOffOutliers(ImageTransform):
         cuts = {}
         drawn = zip(params["percentiles"], params["retain_std"], strict=True)
         for channel, (percentiles, retain) in enumerate(drawn):
+            # Nothing lies beyond the least and the largest value.
             if percentiles is None or tuple(percentiles) == (0.0, 100.0):
                 continue
             lower, upper = percentiles
             cuts[channel] = (lower, upper, retain)
-        for channel, source, destination in workspace.chosen_channels(cuts, np.ravel):
-            cut_off(source, destination, *cuts[channel])
+        for cut, source, destination in workspace.chosen_channels(cuts, np.ravel):
+            cut_off(source, destination, *cut)
 
     kernels = (moments, clamp, deviations, scale_around)
 
@@ -149,6 +151,7 @@ def cut_off(
     if math.isnan(low):
         destination.fill(np.nan)
         return
+    # Percentiles are read before: both arrays may be one.
     destination[...] = source
     clamp(destination, np.float32(low), np.float32(high))
     if not retain:

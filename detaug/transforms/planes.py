@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
+from numpy.random import Generator
 
 from detaug.transforms.building.base import Context, Params, Shapes, Transform
 from detaug.transforms.building.gate import ParamContext, integer, needed_if, takes
@@ -43,6 +43,7 @@ class Convert3DTo2D(Transform):
             if key not in workspace:
                 continue
             volume = workspace.lazy(key)
+            # A volume on disk is not read for it.
             if volume is not None:
                 workspace.put(key, volume.planes_as_channels(), owned=False)
             else:
@@ -57,9 +58,10 @@ class Convert3DTo2D(Transform):
                 continue
             if len(shape) != 4:
                 raise ValueError(
-                    "Convert3DTo2D makes planes of volumes: "
-                    f"{key} must be (C, X, Y, Z), got {tuple(shape)}"
+                    f"Convert3DTo2D makes planes of volumes: {key} must be (C, X, Y, Z), got"
+                    f" {tuple(shape)}"
                 )
+            # The number stays among the shapes, for `Convert2DTo3D`, which sees no arrays.
             channels, planes, *plane = shape
             changed[key] = (channels * planes, *plane)
             changed[count_key] = int(channels)
@@ -82,7 +84,8 @@ class Convert2DTo3D(Transform):
 
     spatial_dims = 2
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
+        # As params, so that they are seen where the applied transforms are shown.
         return {key: shapes[key] for key in _COUNT_KEYS.values() if key in shapes}
 
     @takes(**{key: needed_if(_never, integer(1)) for key in _COUNT_KEYS.values()})
@@ -91,6 +94,7 @@ class Convert2DTo3D(Transform):
         for key, count_key in _COUNT_KEYS.items():
             if key in workspace:
                 workspace.put_reshaped(key, workspace[key].reshape(shapes[key]))
+            # No transform after this one knows the key.
             if workspace.get(count_key) is not None:
                 workspace.remove(count_key)
 
@@ -100,13 +104,13 @@ class Convert2DTo3D(Transform):
             shape = shapes.get(key)
             if shape is None:
                 continue
+            # Params made by hand may lack it; the sample has it.
             channels = params.get(count_key, shapes.get(count_key))
             if channels is None or len(shape) != 3 or shape[0] % channels:
                 raise ValueError(
-                    f"Convert2DTo3D cannot make volumes of {key} of shape {tuple(shape)}: "
-                    "Convert3DTo2D must come before (it "
-                    f"leaves the number of channels in {count_key}, here {channels}), "
-                    "and the channels must stay as many"
+                    f"Convert2DTo3D cannot make volumes of {key} of shape {tuple(shape)}:"
+                    " Convert3DTo2D must come before (it leaves the number of channels in"
+                    f" {count_key}, here {channels}), and the channels must stay as many"
                 )
             changed[key] = (channels, shape[0] // channels, *shape[1:])
         return changed

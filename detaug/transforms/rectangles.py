@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.transforms.building import draws, gate
 from detaug.transforms.building.base import Context, ImageTransform, Params, Shapes
@@ -31,8 +32,8 @@ def _check_values(context: ParamContext, value: Any) -> None:
         if len(rectangles) != len(values):
             raise InvalidParam(
                 ValueError,
-                f"must have {len(rectangles)} for channel {channel}, "
-                f"as many as rectangles, got {len(values)}",
+                f"must have {len(rectangles)} for channel {channel}, as many as rectangles, got "
+                f"{len(values)}",
             )
 
 
@@ -73,27 +74,30 @@ class BlankRectangle(ImageTransform):
         self.force_square = force_square
         self.p_per_channel = probability("p_per_channel", p_per_channel)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         count, *space = shapes["image"]
-        applies = [draws.happens(rng, self.p_per_channel) for _ in range(count)]
+        # The order of these draws is a part of the bytes: numbers also of channels without any.
+        applies = draws.flags(rng, self.p_per_channel, count)
         numbers = [draws.integer_below(rng, *self.num_rectangles) for _ in range(count)]
-        rectangles: list[list[Corners]] = [[] for _ in range(count)]
-        values: list[list[float]] = [[] for _ in range(count)]
-        for channel in range(count):
-            if not applies[channel]:
+        rectangles: list[list[Corners]] = []
+        values: list[list[float]] = []
+        for is_applied, number in zip(applies, numbers, strict=True):
+            rectangles.append([])
+            values.append([])
+            if not is_applied:
                 continue
-            for _ in range(numbers[channel]):
-                rectangles[channel].append(self._draw_rectangle(rng, space))
-                values[channel].append(self._draw_value(rng))
+            for _ in range(number):
+                rectangles[-1].append(self._draw_rectangle(rng, space))
+                values[-1].append(self._draw_value(rng))
         return {"apply_channel": applies, "rectangles": rectangles, "values": values}
 
-    def _draw_value(self, rng: np.random.Generator) -> float:
+    def _draw_value(self, rng: Generator) -> float:
         """Draw a rectangle's value, or the key of the Generator that a callable gets."""
         if callable(self.rectangle_value):
             return draws.key(rng)
         return draws.scalar(rng, self.rectangle_value, {})
 
-    def _draw_rectangle(self, rng: np.random.Generator, space: list[int]) -> Corners:
+    def _draw_rectangle(self, rng: Generator, space: list[int]) -> Corners:
         ranges = self.rectangle_size
         if not isinstance(ranges, list):
             ranges = [ranges] * len(space)
@@ -101,10 +105,12 @@ class BlankRectangle(ImageTransform):
             raise ValueError(
                 f"rectangle_size is for {len(ranges)} axes, but the image has {len(space)}"
             )
+        # From the first axis' range alone, whatever the others are.
         if self.force_square:
             size = [draws.integer_below(rng, *ranges[0])] * len(space)
         else:
             size = [draws.integer_below(rng, low, high) for low, high in ranges]
+        # Refused, and not cut off: the rectangle would not have the size that was asked for.
         if any(extent > length for extent, length in zip(size, space, strict=True)):
             raise ValueError(f"a rectangle of {size} voxels does not fit into an image of {space}")
         return placed(rng, size, space)
@@ -115,6 +121,7 @@ class BlankRectangle(ImageTransform):
         values=_check_values,
     )
     def change(self, workspace: Workspace, params: Params) -> None:
+        # The image is not copied if there is nothing to overwrite.
         if not any(params["rectangles"]):
             return
         image = workspace.writable("image")
@@ -123,6 +130,7 @@ class BlankRectangle(ImageTransform):
             for corners, value in zip(rectangles, values, strict=True):
                 region = channel[within(corners)]
                 if callable(self.rectangle_value):
+                    # In order: rectangles may overlap, and a callable sees what is there by then.
                     region[...] = self._call_for_value(region, value)
                 else:
                     region[...] = value
@@ -132,10 +140,11 @@ class BlankRectangle(ImageTransform):
         function: Any = self.rectangle_value
         if asks_for(function, "rng"):
             return float(function(region.copy(), rng=draws.generator_of(key)))
+        # A copy: what the callable writes does not reach the image.
         return float(function(region.copy()))
 
 
-def placed(rng: np.random.Generator, size: Sequence[int], space: Sequence[int]) -> Corners:
+def placed(rng: Generator, size: Sequence[int], space: Sequence[int]) -> Corners:
     """Draw a rectangle's lower and upper corner, anywhere within a space that it fits into.
 
     Args:
@@ -146,6 +155,7 @@ def placed(rng: np.random.Generator, size: Sequence[int], space: Sequence[int]) 
     lower = []
     upper = []
     for extent, length in zip(size, space, strict=True):
+        # Every place within the image is as likely as the others.
         start = draws.integer(rng, length - extent + 1)
         lower.append(start)
         upper.append(start + extent)
@@ -154,6 +164,7 @@ def placed(rng: np.random.Generator, size: Sequence[int], space: Sequence[int]) 
 
 def within(corners: Corners) -> tuple[slice, ...]:
     """Return a rectangle's voxels as an index of a channel."""
+    # A negative corner would count from the axis' end.
     return tuple(slice(max(low, 0), max(high, 0)) for low, high in zip(*corners, strict=True))
 
 

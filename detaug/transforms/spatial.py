@@ -11,6 +11,7 @@ from itertools import permutations
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.kernels.compiling import Kernel
 from detaug.transforms.building import checks, draws, gate
@@ -48,7 +49,15 @@ from detaug.transforms.geometry.resampling import (
     Window,
 )
 
+# From params to a patch:
+#
+#   no affine, no elastic -> `crop_sample`, which copies voxels and nothing else
+#   else -> `PatchMap`: matrix and offset, field of displacements -> one kernel per array
+
 _BORDER_MODES = ("zeros", "constant")
+_ELASTIC = fields(
+    key=KEY, sigmas=each_axis(number(0, 1e6)), magnitudes=each_axis(number(-1e6, 1e6))
+)
 
 
 class SpatialTransform(Transform):
@@ -92,8 +101,8 @@ class SpatialTransform(Transform):
         align_corners: as grid_sample has it.
         p_shear, shear: the probability of shearing; the factors (displacement along one axis for
             each voxel along another), one drawn for each pair of axes (0, 1), (0, 2), (1, 0) ...,
-            and applied one after the other, as MONAI's `RandAffine`
-            has them: the volume stays. A is rotation @ shear @ scaling.
+            and applied one after the other, as MONAI's `RandAffine` has them: the volume stays. A
+            is rotation @ shear @ scaling.
         p_translation, translation: the probability of a shift; voxels, one drawn per axis, in the
             sheared and rotated frame, as MONAI's ``translate_range``: the patch shows what is that
             far from the crop's centre. (TorchIO's `RandomAffine` has no shear, and translates by
@@ -151,6 +160,7 @@ class SpatialTransform(Transform):
         translation: RandomScalar = (-10, 10),
     ) -> None:
         self.patch_size = spatial_size("patch_size", patch_size)
+        # Samples of other dimensions are refused before anything is drawn.
         self.spatial_dims = len(self.patch_size)
         self.patch_center_dist_from_border = _distances(
             patch_center_dist_from_border, len(self.patch_size)
@@ -193,7 +203,7 @@ class SpatialTransform(Transform):
         self.p_translation = probability("p_translation", p_translation)
         self.translation = random_scalar("translation", translation)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         # Each draw moves the Generator, so that their order is a part of the bytes: first whether
         # anything happens at all, then by how much.
         space = spatial_shape(shapes, patch_size=self.patch_size)
@@ -212,10 +222,14 @@ class SpatialTransform(Transform):
         factors = [1.0] * len(space)
         if scales:
             factors = self._draw_factors(rng, context, fixed)
-        turned = rotation(angles) if has_affine else []
+        turned: Matrix = []
+        if has_affine:
+            turned = rotation(angles)
         if shears:
             turned = product(turned, self._draw_shear(rng, context, fixed))
-        elastic = self._draw_elastic(rng, context, fixed) if deforms else None
+        elastic = None
+        if deforms:
+            elastic = self._draw_elastic(rng, context, fixed)
         center = self._draw_center(rng, space)
         if shifts:
             shift = draws.for_axes(rng, self.translation, context, axes, together=False)
@@ -230,7 +244,7 @@ class SpatialTransform(Transform):
         return {"affine": affine, "elastic": elastic, "center_location_in_pixels": center}
 
     def _draw_factors(
-        self, rng: np.random.Generator, context: Context, fixed: Collection[int]
+        self, rng: Generator, context: Context, fixed: Collection[int]
     ) -> list[float]:
         together = draws.happens(rng, self.p_synchronize_scaling_across_axes)
         axes = range(len(self.patch_size))
@@ -239,10 +253,9 @@ class SpatialTransform(Transform):
             factors[axis] = 1.0
         return factors
 
-    def _draw_shear(
-        self, rng: np.random.Generator, context: Context, fixed: Collection[int]
-    ) -> Matrix:
+    def _draw_shear(self, rng: Generator, context: Context, fixed: Collection[int]) -> Matrix:
         dims = len(self.patch_size)
+        # Matrices with one entry besides the diagonal: each leaves the volume as it is.
         sheared = identity(dims)
         for row, column in permutations(range(dims), 2):
             # Drawn for a fixed axis as well: the draws after it must not depend on the shape.
@@ -254,12 +267,14 @@ class SpatialTransform(Transform):
             sheared = product(along_row, sheared)
         return sheared
 
-    def _draw_angles(self, rng: np.random.Generator, context: Context) -> list[float]:
+    def _draw_angles(self, rng: Generator, context: Context) -> list[float]:
         axes = range(len(self.patch_size))
         angles = draws.for_axes(rng, self.rotation, context, axes, together=False)
+        # The constructor has checked numbers; a callable's show only now.
         if callable(self.rotation):
             for angle in angles:
                 radians("rotation", angle)
+        # Where every axis keeps its angle nothing is drawn.
         if self.p_rot_per_axis < 1:
             for axis in axes:
                 if not draws.happens(rng, self.p_rot_per_axis):
@@ -267,7 +282,7 @@ class SpatialTransform(Transform):
         return angles
 
     def _draw_elastic(
-        self, rng: np.random.Generator, context: Context, fixed: Collection[int]
+        self, rng: Generator, context: Context, fixed: Collection[int]
     ) -> dict[str, Any]:
         known = {**context, "patch_size": self.patch_size}
         together = draws.happens(rng, self.p_synchronize_def_scale_across_axes)
@@ -282,11 +297,12 @@ class SpatialTransform(Transform):
         sigmas = [scale * size for scale, size in zip(scales, self.patch_size, strict=True)]
         return {"key": draws.key(rng), "sigmas": sigmas, "magnitudes": magnitudes}
 
-    def _draw_center(self, rng: np.random.Generator, space: Sequence[int]) -> list[float]:
+    def _draw_center(self, rng: Generator, space: Sequence[int]) -> list[float]:
         if not self.random_crop:
             return [n / 2 for n in space]
         center = []
         for length, distance in zip(space, self.patch_center_dist_from_border, strict=True):
+            # A source that is shorter has its middle for a centre.
             if length - 2 * distance >= 0:
                 center.append(draws.uniform(rng, distance, length - distance))
             else:
@@ -296,15 +312,13 @@ class SpatialTransform(Transform):
     @takes(
         center_location_in_pixels=each_axis(PLACE),
         affine=optional(MATRIX),
-        elastic=optional(
-            fields(
-                key=KEY, sigmas=each_axis(number(0, 1e6)), magnitudes=each_axis(number(-1e6, 1e6))
-            )
-        ),
+        elastic=optional(_ELASTIC),
     )
     def change(self, workspace: Workspace, params: Params) -> None:
         space = spatial_shape(workspace.shapes(), patch_size=self.patch_size)
-        value = self.padding_value_image if self.padding_mode_image == "constant" else 0.0
+        value = 0.0
+        if self.padding_mode_image == "constant":
+            value = self.padding_value_image
         label = 0.0
         if self.border_mode_seg == "constant":
             label = self.padding_value_seg
@@ -314,6 +328,7 @@ class SpatialTransform(Transform):
         label_dtype = resampling_dtype(workspace, label)
         center = [float(c) for c in params["center_location_in_pixels"]]
         if params["affine"] is None and params["elastic"] is None:
+            # No voxel is between two others: nothing is interpolated.
             crop_sample(workspace, [math.floor(c) for c in center], self.patch_size, value, label)
             return
         patch = PatchMap(
@@ -328,7 +343,9 @@ class SpatialTransform(Transform):
         for key in VOXEL_KEYS:
             if key not in workspace:
                 continue
+            # Array by array: of lazy ones, only one box is in memory at a time.
             window = _read_window(workspace, key, patch)
+            # In the order of `VOXEL_KEYS`; all arrays share one map.
             array = workspace.contiguous(key)
             if key == "segmentation":
                 result = patch.labels(array, self.mode_seg, label, label_dtype, window)
@@ -337,17 +354,17 @@ class SpatialTransform(Transform):
             workspace.put(key, result)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
+        # Known without params: the patch has one size, whatever is drawn.
         announced = in_space(shapes, self.patch_size)
         grid = grid_among(shapes)
         if grid is None or DEFERRED in params:
             return announced
         # The grid is not turned: the transform turns, scales or bends the body, and the patch lies
         # straight around the crop's centre.
-        center = params["center_location_in_pixels"]
-        if params["affine"] is None and params["elastic"] is None:
-            first = [math.floor(c) - n // 2 for c, n in zip(center, self.patch_size, strict=True)]
-        else:
-            first = [c - n / 2 for c, n in zip(center, self.patch_size, strict=True)]
+        is_crop = params["affine"] is None and params["elastic"] is None
+        first: list[float] = []
+        for c, n in zip(params["center_location_in_pixels"], self.patch_size, strict=True):
+            first.append(math.floor(c) - n // 2 if is_crop else c - n / 2)
         announced[GRID] = grid.cropped(first)
         return announced
 
@@ -379,10 +396,12 @@ def _in_plane(angles: list[float], fixed: Collection[int]) -> list[float]:
     """
     if not fixed:
         return angles
-    if len(angles) < 3:
-        return [0.0] * len(angles)
-    # An axis stays in its place only under a turn about itself.
-    return [angle if set(fixed) <= {axis} else 0.0 for axis, angle in enumerate(angles)]
+    in_plane = [0.0] * len(angles)
+    if len(angles) == 3 and len(fixed) == 1:
+        # An axis stays in its place only under a turn about itself.
+        (axis,) = fixed
+        in_plane[axis] = angles[axis]
+    return in_plane
 
 
 def _read_window(workspace: Workspace, key: str, patch: PatchMap) -> Window | None:
@@ -396,7 +415,8 @@ def _read_window(workspace: Workspace, key: str, patch: PatchMap) -> Window | No
         return None
     starts, stops = patch.region()
     workspace.put(key, volume.lend(starts, stops, patch.between))
-    return starts, [stop - start for start, stop in zip(starts, stops, strict=True)]
+    extents = [stop - start for start, stop in zip(starts, stops, strict=True)]
+    return starts, extents
 
 
 def _in_voxels(matrix: Matrix, spacing: Sequence[float]) -> Matrix:
@@ -410,10 +430,10 @@ def _in_voxels(matrix: Matrix, spacing: Sequence[float]) -> Matrix:
 
 def _distances(wanted: float | Sequence[float], dims: int) -> list[float]:
     """Return one distance per axis, in voxels, of one number or of one per axis."""
-    if isinstance(wanted, (list, tuple, np.ndarray)):
-        values = list(wanted)
-    else:
-        values = [wanted] * dims
+    # One number, also of NumPy's, holds for all axes.
+    values = checks.as_list(wanted)
+    if not isinstance(wanted, (list, tuple, np.ndarray)):
+        values = values * dims
     if len(values) != dims:
         raise ValueError(
             f"patch_center_dist_from_border must have one number per axis ({dims}), got {wanted!r}"

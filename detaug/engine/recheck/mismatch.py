@@ -84,20 +84,20 @@ class Mismatch(NamedTuple):
         return (
             f"{self._batch} is not reproducible: made again from a pristine copy of"
             f" the pipeline, it raises {raised.summary}\n{raised.users_part}\n\n"
-            "The first time it was made without an error. The pipeline changes something that its"
-            " copies and other processes see (a file, a server), or can be run only once at a time."
-            ' To go on nevertheless: check=Check(on_mismatch="warn"); without checks: check=False.'
+            "The first time it raised no error. The pipeline changes something that its copies and"
+            " other processes see (a file, a server), or cannot run twice at the same time. To go"
+            ' on nevertheless: check=Check(on_mismatch="warn"); without checks: check=False.'
         )
 
     def _text_of_hash_order(self) -> str:
         return (
             f"{self._batch} depends on the hash seed: made in two fresh interpreters"
-            f" that differ in PYTHONHASHSEED alone, it differs in {_some(self.keys)}. What differs"
-            f" first is what the {self._part} gives.\n"
-            "It goes through a set of strings in the set's order, or takes hash(text) for a number."
-            " PYTHONHASHSEED is not set, so other runs of this program may give other batches. Go"
-            " through sorted(names), and take zlib.crc32(text.encode()) for a number; or start the"
-            f" program with PYTHONHASHSEED=0.\n{_ADVICE}"
+            f" that differ in PYTHONHASHSEED alone, it differs in {_some(self.keys)}. The first"
+            f" difference is in the output of the {self._part}.\n"
+            "It iterates over a set of strings, whose order changes, or uses hash(text) as a"
+            " number. PYTHONHASHSEED is not set, so other runs of this program may give other"
+            " batches. Iterate over sorted(names), and use zlib.crc32(text.encode()) as a number;"
+            f" or start the program with PYTHONHASHSEED=0.\n{_ADVICE}"
         )
 
     def _text_of_difference(self) -> str:
@@ -107,15 +107,15 @@ class Mismatch(NamedTuple):
         )
         if self.in_loader:
             text += (
-                "The loader is taken for stateless, reads something that changes, or has a"
-                " state_dict that leaves something out. If it carries something from batch to"
-                " batch, pass stateless=False; if not, draw from detaug.current().generator and"
-                " keep nothing that a batch depends on.\n"
+                "The loader is treated as stateless although it keeps state, reads something that"
+                " changes, or has a state_dict that leaves something out. If it carries state from"
+                " batch to batch, pass stateless=False; if not, draw from"
+                " detaug.current().generator, and keep nothing that a batch depends on.\n"
             )
         else:
             text += (
                 "It keeps something that copies of the transform share (a variable of a class or"
-                " module), or draws from a generator that no seed governs. Draw from"
+                " module), or draws from a generator that detaug does not seed. Draw from"
                 " detaug.current().generator, or keep the state in the object.\n"
             )
         return text + _ADVICE
@@ -129,7 +129,7 @@ class Mismatch(NamedTuple):
         name = self._part
         if stage:
             name += f" ({stage})"
-        first = f"What differs first is what the {name} gives.\n"
+        first = f"The first difference is in the output of the {name}.\n"
         if not changes:
             return first
         values = []
@@ -195,9 +195,9 @@ class Repeats:
             if other is not None:
                 self._reported.add(path)
                 return (
-                    f"{path} is a generator that each batch makes anew, and with the same seed"
-                    f" ({_name_of(other)}, and {_name_of(key)}): it draws the same numbers for all"
-                    " of them. Make it before the transform is handed in, so that it is seeded for"
+                    f"{path} is a generator that every batch creates again with the same seed"
+                    f" ({_name_of(other)}, and {_name_of(key)}): all batches get the same numbers."
+                    " Create it before the transform is passed to detaug, so that it is seeded for"
                     " every batch, or seed it from detaug.current().generator"
                 )
         return ""

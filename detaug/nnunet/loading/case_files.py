@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -107,12 +107,7 @@ class CaseFolder:
         if identifiers is not None:
             self.identifiers = sorted(map(str, identifiers))
         # Before a training begins: a case that is missing would stop it when it is first drawn.
-        missing = sorted(set(self.identifiers) - set(present))
-        if missing:
-            raise ValueError(
-                f"{len(missing)} of {len(self.identifiers)} cases are not in {self.folder}:"
-                f" {some_of(missing)}. Preprocess the data set again, or correct splits_final.json"
-            )
+        check_present(self.folder, self.identifiers, present)
 
     def open(self, identifier: str) -> Case:
         """Return a case's arrays, opened for reading, and the places of its classes."""
@@ -142,11 +137,11 @@ class CaseFolder:
         Raises:
             ValueError: cases are faulty; the message names each, and what is wrong.
         """
-        faults = []
-        # All of them, not the first: whoever mends a data set wants one list.
-        # The files may be others than they were.
+        # The files may have changed since this process opened them.
         opened.cache_clear()
         places_of_classes.cache_clear()
+        faults = []
+        # All faults and not only the first: whoever mends a data set wants one list.
         for identifier in self.identifiers:
             try:
                 self._check_case(identifier, annotated)
@@ -176,19 +171,29 @@ class CaseFolder:
                     f" {case.image.shape}"
                 )
             # Read the last voxel: a file that was cut short has none.
-            np.asarray(array[tuple(slice(n - 1, n) for n in array.shape)])
+            last_voxel = tuple(slice(n - 1, n) for n in array.shape)
+            np.asarray(array[last_voxel])
         if annotated is not None:
             case.annotated_locations(annotated)
 
     def _missing(self, file: Path) -> FileNotFoundError:
         """Return the error for a file that is missing."""
-        advice = ""
-        if file.parent == self.previous_stage:
-            advice = (
-                " (predicted by the previous stage: train that stage first, in all folds, with the"
-                " same trainer)"
-            )
-        return FileNotFoundError(f"missing {file}{advice}")
+        if file.parent != self.previous_stage:
+            return FileNotFoundError(f"missing {file}")
+        return FileNotFoundError(
+            f"missing {file} (predicted by the previous stage: train that stage first, in all"
+            " folds, with the same trainer)"
+        )
+
+
+def check_present(folder: Path, names: Sequence[str], present: Collection[str]) -> None:
+    """Raise a ValueError where cases have no files in a folder."""
+    missing = sorted(set(names) - set(present))
+    if missing:
+        raise ValueError(
+            f"{len(missing)} of {len(names)} cases are not in {folder}: {some_of(missing)}."
+            " Preprocess the data set again, or correct splits_final.json"
+        )
 
 
 class UnreadableCase(OSError):
@@ -205,6 +210,7 @@ def reading(file: str | Path) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, UnreadableCase, MemoryError):
+        # These say what is wrong by themselves, and not that bytes are damaged.
         raise
     except Exception as error:
         # Damaged bytes lead blosc2, pickle, NumPy and zlib to errors of any kind.

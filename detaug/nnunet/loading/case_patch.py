@@ -12,6 +12,12 @@ import numpy as np
 from detaug.nnunet.loading.case_files import reading
 from detaug.transforms.building.workspace import Between, LazyVolume
 
+# From a case's file to a transform:
+#
+#   file (.b2nd) -> blosc2: whole blocks -> array (C, *box), padding around the case -> transform
+#
+# A block is decompressed as a whole, however few of its voxels are wanted.
+
 #: This thread's memory of the last boxes, by dtype.
 _lent = threading.local()
 
@@ -55,19 +61,16 @@ class CasePatch(LazyVolume):
         # A new array of 34 MB, a turned patch's box, costs as much as reading it: the system clears
         # it page by page.
         extents = self._extents(starts, stops)
-        size = math.prod(extents)
-        memory = vars(_lent).get(self.dtype.char)
-        if memory is None or len(memory) < size:
-            memory = np.empty(size, self.dtype)
-            setattr(_lent, self.dtype.char, memory)
-        array = memory[:size].reshape(extents)
+        array = _memory(math.prod(extents), self.dtype).reshape(extents)
         if self._flat:
             return self._read_into(array, starts, stops)
-        # Slab by slab of stored blocks, for a block is read as a whole.
+        # Slab by slab of stored blocks. What a rotated patch needs of a slab is less than what it
+        # needs of the whole box, which has empty corners.
         thickness = self._stored[0].blocks[-3]
         first = starts[0]
         while first < stops[0]:
-            last = min(stops[0], first + thickness - (first + self._starts[0]) % thickness)
+            offset_in_block = (first + self._starts[0]) % thickness
+            last = min(stops[0], first + thickness - offset_in_block)
             lows, highs = between(first, last)
             if lows != highs:
                 box = _slices(lows, highs, starts)
@@ -77,7 +80,8 @@ class CasePatch(LazyVolume):
 
     def _extents(self, starts: Sequence[int], stops: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of a part of the patch, with its channels."""
-        return (self.shape[0], *(stop - start for start, stop in zip(starts, stops, strict=True)))
+        sides = [stop - start for start, stop in zip(starts, stops, strict=True)]
+        return (self.shape[0], *sides)
 
     def _read_into(
         self, array: np.ndarray, starts: Sequence[int], stops: Sequence[int]
@@ -88,15 +92,24 @@ class CasePatch(LazyVolume):
             starts = [0, *starts]
             stops = [1, *stops]
             target = array[:, None]
-        sides = self._stored[0].shape[-3:]
         # In voxels of the case: the part, and what of it lies within the case.
-        first = [origin + start for origin, start in zip(self._starts, starts, strict=True)]
-        last = [origin + stop for origin, stop in zip(self._starts, stops, strict=True)]
-        lows = [min(max(0, a), side) for a, side in zip(first, sides, strict=True)]
-        highs = [max(low, min(side, b)) for low, b, side in zip(lows, last, sides, strict=True)]
-        if lows != first or highs != last:
+        first = []
+        lows = []
+        highs = []
+        is_padded = False
+        is_outside = False
+        sides = self._stored[0].shape[-3:]
+        for origin, start, stop, side in zip(self._starts, starts, stops, sides, strict=True):
+            low = min(max(0, origin + start), side)
+            high = max(low, min(side, origin + stop))
+            is_padded |= low > origin + start or high < origin + stop
+            is_outside |= low == high
+            first.append(origin + start)
+            lows.append(low)
+            highs.append(high)
+        if is_padded:
             array.fill(self._padding)
-        if any(low >= high for low, high in zip(lows, highs, strict=True)):
+        if is_outside:
             return array
         box = _slices(lows, highs, first)
         channel = 0
@@ -108,9 +121,21 @@ class CasePatch(LazyVolume):
         return array
 
 
+def _memory(size: int, dtype: np.dtype[Any]) -> np.ndarray:
+    """Return this thread's memory for an array of so many elements, with any values in it."""
+    memory: np.ndarray | None = vars(_lent).get(dtype.char)
+    if memory is None or len(memory) < size:
+        memory = np.empty(size, dtype)
+        setattr(_lent, dtype.char, memory)
+    return memory[:size]
+
+
 def _slices(lows: Sequence[int], highs: Sequence[int], origin: Sequence[int]) -> tuple[slice, ...]:
     """Return the slices from `lows` to `highs` of an array that begins at `origin`."""
-    return tuple(slice(low - a, high - a) for low, high, a in zip(lows, highs, origin, strict=True))
+    slices = []
+    for low, high, first in zip(lows, highs, origin, strict=True):
+        slices.append(slice(low - first, high - first))
+    return tuple(slices)
 
 
 def _copy_box(stored: Any, lows: Sequence[int], highs: Sequence[int], array: np.ndarray) -> None:
@@ -124,6 +149,7 @@ def _copy_box(stored: Any, lows: Sequence[int], highs: Sequence[int], array: np.
         start = (0, *lows)
         stop = (len(array), *highs)
     extents = [b - a for a, b in zip(start, stop, strict=True)]
+    # blosc2 writes into such an array only.
     if array.dtype == stored.dtype and array.flags.c_contiguous:
         stored.get_slice_numpy(array.reshape(extents), (start, stop))
         return

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from batchgenerators.dataloading.data_loader import DataLoader
+from numpy.random import Generator
 
 from detaug.nnunet.loading.case_files import Case, CaseFolder
 from detaug.nnunet.loading.case_patch import CasePatch
@@ -19,6 +20,12 @@ from detaug.seeding.tree import positive_int
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Transform
 from detaug.transforms.building.checks import probability
+
+# The way of a batch:
+#
+#   rng of a sample -> case, place, params of the transforms   (`draw`, `Transform.sample`)
+#   `CasePatch` -> the box that the params need is read        (`Transform.__call__`)
+#   transformed sample -> its place in the batch's memory      (`_put`)
 
 #: Values of voxels outside of the case.
 IMAGE_PADDING = 0.0
@@ -96,11 +103,14 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         self.patch_size = (1,) * missing_axes + patch
         self.final_patch_size = (1,) * missing_axes + final
         self.pad_sides: tuple[int, ...] | None = None
+        further = (0,) * len(patch)
         if pad_sides is not None:
             self.pad_sides = tuple(int(n) for n in pad_sides)
-        further = (0,) * missing_axes + (self.pad_sides or (0,) * len(patch))
-        if len(further) != 3:
+            further = self.pad_sides
+        if len(further) != len(patch):
             raise ValueError(f"pad_sides must have {len(patch)} numbers, got {pad_sides!r}")
+        further = (0,) * missing_axes + further
+        # A patch that is cut larger than it is needed may reach as far over the case's border.
         self.need_to_pad = []
         for axis in range(3):
             margin = self.patch_size[axis] - self.final_patch_size[axis]
@@ -132,8 +142,9 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
             sample = self.sample(batch.next_sample_generator(), number)
             levels = sample["segmentation"]
             has_levels = isinstance(levels, list)
-            parts = [np.asarray(sample["image"])]
-            parts += map(np.asarray, levels if has_levels else [levels])
+            if not has_levels:
+                levels = [levels]
+            parts = [np.asarray(part) for part in (sample["image"], *levels)]
             if not arrays:
                 # In a worker, their memory lies where the batch will travel: it is not copied.
                 arrays = [empty((self.batch_size, *part.shape), part.dtype) for part in parts]
@@ -142,10 +153,12 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
                 _put(part, array, number)
             keys.append(sample["key"])
         data, *targets = map(torch.from_numpy, arrays)
-        target = targets if has_levels else targets[0]
-        return {"data": data, "target": target, "keys": keys}
+        batch_of_samples = {"data": data, "target": targets, "keys": keys}
+        if not has_levels:
+            batch_of_samples["target"] = targets[0]
+        return batch_of_samples
 
-    def sample(self, rng: np.random.Generator, number: int = 0) -> dict[str, Any]:
+    def sample(self, rng: Generator, number: int = 0) -> dict[str, Any]:
         """Return one sample of a batch.
 
         Args:
@@ -167,15 +180,13 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
                 arrays = self.transforms(**arrays)
         return {**arrays, "key": identifier}
 
-    def draw(
-        self, rng: np.random.Generator, number: int = 0
-    ) -> tuple[str, list[int], dict[str, CasePatch]]:
+    def draw(self, rng: Generator, number: int = 0) -> tuple[str, list[int], dict[str, CasePatch]]:
         """Draw a case and a patch of it, and read nothing yet. Arguments as `sample`.
 
         Returns:
             The case's name, the first voxel of the patch, and the return value of `patch`.
         """
-        # In this order, which is part of what a seed means.
+        # The order of these draws is part of what a seed means.
         identifier = self.indices[self._draw_case(rng)]
         foreground = self._wants_foreground(rng, number)
         case = self.cases.open(identifier)
@@ -198,7 +209,7 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
             "segmentation": CasePatch(labels, *box, LABEL_PADDING, np.int16, is_flat),
         }
 
-    def _draw_case(self, rng: np.random.Generator) -> int:
+    def _draw_case(self, rng: Generator) -> int:
         """Draw the index of a case."""
         shares = _cumulative(self.sampling_probabilities, len(self.indices))
         if shares is None:
@@ -207,13 +218,14 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         index = np.searchsorted(shares, draws.uniform(rng), side="right")
         return int(index.clip(0, len(shares) - 1))
 
-    def _wants_foreground(self, rng: np.random.Generator, number: int) -> bool:
+    def _wants_foreground(self, rng: Generator, number: int) -> bool:
         """Return True if a sample is to show foreground, which may be drawn."""
         if self.probabilistic_oversampling:
             return draws.happens(rng, self.oversample_foreground_percent)
-        return bool(number >= round(self.batch_size * (1 - self.oversample_foreground_percent)))
+        first = round(self.batch_size * (1 - self.oversample_foreground_percent))
+        return bool(number >= first)
 
-    def _draw_start(self, rng: np.random.Generator, case: Case, foreground: bool) -> list[int]:
+    def _draw_start(self, rng: Generator, case: Case, foreground: bool) -> list[int]:
         """Draw the first voxel of a patch, as nnU-Net v2.8's ``nnUNetDataLoader.get_bbox`` does.
 
         Anywhere in the padded case, each place as likely as the others; with `foreground`, about a
@@ -238,19 +250,20 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
             return start
         # The first number of a voxel is the channel.
         _, *centre = voxels[draws.integer(rng, len(voxels))]
-        return [
-            max(low, int(index) - size // 2)
-            for low, index, size in zip(lowest, centre, sizes, strict=True)
-        ]
+        # Limited below and not above, as nnU-Net does: beyond the case there is padding anyway.
+        start = []
+        for low, index, size in zip(lowest, centre, sizes, strict=True):
+            start.append(max(low, int(index) - size // 2))
+        return start
 
-    def _draw_class(self, rng: np.random.Generator, case: Case, foreground: bool) -> Any:
+    def _draw_class(self, rng: Generator, case: Case, foreground: bool) -> Any:
         """Return the voxels of the class that the patch is to show; None: the case has none."""
         annotated = self.annotated_classes_key
         if not foreground:
             voxels = case.annotated_locations(annotated)
             if len(voxels) == 0:
                 warnings.warn(
-                    "a case has no annotated voxels: its patch is cut anywhere", stacklevel=2
+                    "a case has no annotated voxels: its patch is placed anywhere", stacklevel=2
                 )
                 return None
             return voxels
@@ -304,7 +317,9 @@ def _cumulative(probabilities: Sequence[float] | None, cases: int) -> np.ndarray
     if probabilities is None:
         return None
     shares = np.asarray(probabilities, dtype=np.float64)
-    if shares.shape != (cases,) or not np.all(shares >= 0) or abs(float(shares.sum()) - 1) > 1e-6:
+    # Written so that NaN is refused, too.
+    is_valid = shares.shape == (cases,) and np.all(shares >= 0)
+    if not is_valid or abs(float(shares.sum()) - 1) > 1e-6:
         raise ValueError(
             f"sampling_probabilities must be {cases} numbers, one per case, that sum to 1"
         )

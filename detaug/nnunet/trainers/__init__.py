@@ -32,14 +32,18 @@ class _Pipeline:
         self._builders = builders
 
     def __get__(self, instance: Any, trainer: type) -> Callable[..., Any]:
-        later_bases = trainer.__mro__[trainer.__mro__.index(DetAugLoading) + 1 :]
-        owner = next((base for base in later_bases if self._method in vars(base)), None)
+        # As `super()` would find it: this descriptor itself stands before it.
+        first = trainer.__mro__.index(DetAugLoading) + 1
+        owners = (base for base in trainer.__mro__[first:] if self._method in vars(base))
+        owner = next(owners, None)
         if owner is None:
             raise AttributeError(f"{trainer.__name__} has no {self._method}")
         original = vars(owner)[self._method]
-        builder = self._builders.get(owner.__name__) if is_nnunets_own(owner) else None
-        if builder is not None and not_own(original) is None:
-            return builder
+        # Looked at on every access and not once: a method may be replaced on nnU-Net's class.
+        if is_nnunets_own(owner) and not_own(original) is None:
+            builder = self._builders.get(owner.__name__)
+            if builder is not None:
+                return builder
         bound: Callable[..., Any] = original.__get__(instance, trainer)
         return bound
 
@@ -69,7 +73,7 @@ class DetAugLoading(DeterministicTraining):
             reason = f"detaug has no pipeline in place of that of {type(self).__name__}"
         if reason is None:
             return patch_source_of(loader)
-        self.print_to_log_file(f"detaug: {name}: nnU-Net's way of loading stays: {reason}")
+        self.print_to_log_file(f"detaug: {name}: nnU-Net's own loader is kept: {reason}")
         return loader
 
 
@@ -130,6 +134,7 @@ def __getattr__(name: str) -> Any:
         if word not in name:
             continue
         stock = name.replace(word, "", 1)
+        # The word elsewhere in a name belongs to a trainer of somebody's own.
         if name_with(stock, word) != name:
             continue
         base = find_trainer(stock)

@@ -21,11 +21,13 @@ from detaug.nnunet.compatibility import (
     infer_dataset_class,
     is_nnunets_own,
 )
-from detaug.nnunet.loading.case_files import CaseFolder, listed_cases, some_of
+from detaug.nnunet.loading.case_files import CaseFolder, check_present, listed_cases, some_of
 
 logger = logging.getLogger("detaug")
 
-#: Bytes of a file's beginning, and of its end, that tell its content from another.
+#: Bytes of a file's beginning, and of its end, that tell its content from another. To read whole
+#: files would take minutes at every start, and compressed bytes that differ rarely do so in the
+#: middle alone.
 _EDGE = 64 * 1024
 #: The ending of files that nnU-Net makes of its ``.npz`` when a training starts.
 _UNPACKED = ".npy"
@@ -59,8 +61,11 @@ def checked_fold(trainer: Any) -> Fold:
     present = _present_cases(trainer, folder)
     _check_images(folder, present)
 
-    # After the look at the files: nnU-Net writes the split of the cases that it finds.
-    training, validation = (list(map(str, side)) for side in trainer.do_split())
+    # After the look at the files: where there is no split yet, nnU-Net writes one of the cases that
+    # it finds, and keeps it.
+    training, validation = trainer.do_split()
+    training = sorted(map(str, training))
+    validation = sorted(map(str, validation))
     _check_sides(trainer.fold, training=training, validation=validation)
     names = sorted({*training, *validation})
     previous = trainer.folder_with_segs_from_previous_stage
@@ -73,18 +78,20 @@ def checked_fold(trainer: Any) -> Fold:
         cases.check(annotated)
         files = {name: cases.files(name) for name in names}
     else:
-        _check_present(folder, names, present)
+        check_present(folder, names, present)
         folders = [folder]
         if previous is not None:
             folders.append(Path(previous))
         files = _files_by_case(folders, names)
     fingerprints = {name: _fingerprint(files[name]) for name in names}
-    return Fold(sorted(training), sorted(validation), fingerprints)
+    return Fold(training, validation, fingerprints)
 
 
 def _are_compressed(folder: Path) -> bool:
     """Return True if the cases are in ``.b2nd`` files, or if there are none at all."""
-    return not folder.is_dir() or bool(listed_cases(folder)) or not any(folder.iterdir())
+    if not folder.is_dir():
+        return True
+    return bool(listed_cases(folder)) or not any(folder.iterdir())
 
 
 def _present_cases(trainer: Any, folder: Path) -> list[str]:
@@ -93,6 +100,7 @@ def _present_cases(trainer: Any, folder: Path) -> list[str]:
     Raises:
         FileNotFoundError: there are none.
     """
+    # A user may train with another class of data set, whose files detaug does not know.
     if _are_compressed(folder):
         return CaseFolder(folder).identifiers
     kind = trainer.dataset_class or infer_dataset_class()(str(folder))
@@ -104,7 +112,8 @@ def _check_images(folder: Path, present: Collection[str]) -> None:
 
     nnU-Net knows cases by their images, and would split without such a case.
     """
-    halves = sorted({path.stem for path in folder.glob("*.pkl")} - set(present))
+    with_properties = {path.stem for path in folder.glob("*.pkl")}
+    halves = sorted(with_properties - set(present))
     if halves:
         kind = " (.b2nd)" if _are_compressed(folder) else ""
         raise ValueError(
@@ -121,16 +130,6 @@ def _check_sides(fold: Any, **sides: Sequence[str]) -> None:
                 f"fold {fold} has no {side} cases: nnU-Net trains and validates in every epoch. "
                 "Name at least one on each side of the fold in splits_final.json"
             )
-
-
-def _check_present(folder: Path, names: Sequence[str], present: Collection[str]) -> None:
-    """Raise a ValueError where cases of the fold have no files."""
-    missing = sorted(set(names) - set(present))
-    if missing:
-        raise ValueError(
-            f"{len(missing)} of {len(names)} cases are not in {folder}: {some_of(missing)}. "
-            "Preprocess the data set again, or correct splits_final.json"
-        )
 
 
 def _files_by_case(folders: Iterable[Path], names: Sequence[str]) -> dict[str, list[str]]:

@@ -107,9 +107,9 @@ class LateAugmenter(DeterministicAugmenter):
             raise
         except StopIteration:
             raise RuntimeError(
-                f"the trainer takes more than the {len(self)} {self.name} batches of an epoch that"
-                " it says: set num_iterations_per_epoch and num_val_iterations_per_epoch before"
-                " get_dataloaders, to all that are taken"
+                f"the trainer takes more than {len(self)} {self.name} batches in an epoch, the"
+                " number that it had set: before get_dataloaders, set num_iterations_per_epoch and"
+                " num_val_iterations_per_epoch to the numbers of batches that it takes"
             ) from None
 
     def _name_case(self, error: BatchError) -> None:
@@ -124,6 +124,7 @@ class LateAugmenter(DeterministicAugmenter):
             super().replay(error.epoch, error.step)
         except Exception as again:
             case = self._case_in(getattr(again, "original", None) or again)
+            # detaug's own loader has named it already.
             if case is not None and case not in str(error):
                 error.args = (f"{error}\na sample of case {case} was being made",)
 

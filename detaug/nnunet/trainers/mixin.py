@@ -139,8 +139,8 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
             base.__name__ for base in cls.__bases__ if issubclass(base, DeterministicTraining)
         )
         raise TypeError(
-            f"{mixin} must come before {late} among the bases of {cls.__name__}, or it never"
-            f" runs and nothing is seeded: class {cls.__name__}({mixin}, ...)"
+            f"{mixin} must come before {late} among the bases of {cls.__name__}, or it has no"
+            f" effect and nothing is seeded: class {cls.__name__}({mixin}, ...)"
         )
 
     # --- seed -------------------------------------------------------------------------------------
@@ -155,10 +155,10 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
                 rank = self.local_rank if self.is_ddp else None
                 self._run_seed = common_seed(rank)
             seed = text_of_seed(self._run_seed)
-            text = (
-                f"detaug {__version__}: seed {seed} ({SEED_VARIABLE}={seed} repeats this training)"
+            self.print_to_log_file(
+                f"detaug {__version__}: seed {seed} ({SEED_VARIABLE}={seed} repeats this training)",
+                add_timestamp=False,
             )
-            self.print_to_log_file(text, add_timestamp=False)
         return self._run_seed
 
     def _seed_globals(self, branch: str, *epoch: int) -> None:
@@ -309,6 +309,7 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         if self.local_rank == 0:
             remove_unfinished(Path(self.output_folder))
         super().on_train_start()
+        # Before the record is made, which describes what loads the batches.
         for loader in (self.dataloader_train, self.dataloader_val):
             if isinstance(loader, LateAugmenter):
                 loader.settle()
@@ -317,11 +318,12 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         else:
             self._keep_pretrained_weights()
             if Path(self.output_folder, CHECKPOINTS[0]).exists():
-                text = (
-                    "is of an earlier training: --c would take it, and not this one's checkpoints;"
-                    " move it away"
+                logger.warning(
+                    "%s in %s is of an earlier training: --c would continue that one and not this;"
+                    " move the file away",
+                    CHECKPOINTS[0],
+                    self.output_folder,
                 )
-                logger.warning("%s in %s %s", CHECKPOINTS[0], self.output_folder, text)
         loaders = {"training": self.dataloader_train, "validation": self.dataloader_val}
         self.print_to_log_file(opening_line(loaders, self._do_i_compile(), self._threads()))
 
@@ -351,7 +353,7 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         for line in self._record().check_continues(earlier):
             allowed.append(f"epoch {self.current_epoch}: {line}")
         for difference in allowed:
-            self.print_to_log_file(f"detaug: continued although changed, from {difference}")
+            self.print_to_log_file(f"detaug: DETAUG_ALLOW accepts a change from {difference}")
         self._allowed = [*earlier.allowed, *allowed]
 
     def on_train_epoch_start(self) -> None:
@@ -362,6 +364,7 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         self._set_switches()
         for loader in self._augmenters():
             loader.set_epoch(self.current_epoch)
+        # Ranks differ, so that dropout and the like do not repeat one another's numbers.
         self._seed_globals(f"epoch/rank/{self.local_rank}", self.current_epoch)
         super().on_train_epoch_start()
 
@@ -411,27 +414,33 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         record = RunRecord.from_checkpoint(checkpoint)
         if record is None:
             self.print_to_log_file(
-                "detaug: this checkpoint has no record of a seed: what was trained before it cannot"
-                " be repeated"
+                "detaug: this checkpoint has no record of a seed: the training before it cannot be"
+                " repeated"
             )
         elif self._run_seed is None and not os.environ.get(SEED_VARIABLE):
             self._run_seed = record.seed
             self.print_to_log_file(
-                f"detaug {__version__}: seed {record.seed}, the checkpoint's", add_timestamp=False
+                f"detaug {__version__}: seed {record.seed}, from the checkpoint",
+                add_timestamp=False,
             )
+        # Compared with this training later, when its loaders and cases are known.
         self._continued = record
-        self._pretrained = None if record is None else record.pretrained
+        self._pretrained = None
+        if record is not None:
+            self._pretrained = record.pretrained
         # nnU-Net's checkpoints hold NumPy's scalars; nnUNetTrainer_warmup and its heirs forget to
         # ask for these.
         with mock.patch.object(torch, "load", partial(torch.load, weights_only=False)):
             super().load_checkpoint(filename_or_checkpoint)
         if record is not None:
             restore(self.lr_scheduler, self._begun_with["schedule"], record.schedule)
-        setattr(self, BEST_AVERAGE, best_average(self, checkpoint[LOGGED].get(AVERAGES, [])))
+        averages = checkpoint[LOGGED].get(AVERAGES, [])
+        setattr(self, BEST_AVERAGE, best_average(self, averages))
 
     def _record(self) -> RunRecord:
         """Return the record of the training as it is now."""
         plans = dict(self.plans_manager.plans)
+        # ``--c`` sets it: it is no difference between two trainings.
         plans.pop("continue_training", None)
         plans["configurations"] = {
             self.configuration_name: self.configuration_manager.configuration
@@ -481,6 +490,7 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         """
         if is_checkpoint(checkpoint):
             logged = dict(checkpoint[LOGGED])
+            # Times would make any two checkpoints different; nnU-Net only plots them.
             for name in EPOCH_TIMES:
                 if name in logged:
                     logged[name] = [0.0] * len(logged[name])
@@ -509,6 +519,7 @@ def _digest_of_weights(network: Any) -> str:
     for tensor in network.state_dict().values():
         if isinstance(tensor, torch.Tensor):
             values = tensor.detach().cpu().contiguous().flatten()
+            # As bytes: NumPy has no bfloat16.
             digest.update(values.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
@@ -519,6 +530,7 @@ def cpu_threads() -> int:
     It is ``DETAUG_CPU_THREADS``, by default the number of all cores of this process.
     """
     text = os.environ.get(CPU_THREADS_VARIABLE)
+    # A container or a scheduler may leave a process a part of the machine's cores.
     if text is None and hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     if text is None:

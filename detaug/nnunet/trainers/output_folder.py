@@ -103,12 +103,18 @@ def checkpoints_in(fold: Path) -> list[Path]:
     Raises:
         UnusableError: there is none.
     """
-    files = [fold / name for name in CHECKPOINTS if (fold / name).is_file()]
+    files = _present_checkpoints(fold)
     if not files:
+        hint = ""
         folds = sorted(str(folder) for folder in fold.glob("fold_*"))
-        hint = f"; give the folder of a fold: {', '.join(folds)}" if folds else ""
+        if folds:
+            hint = f"; pass the folder of a fold: {', '.join(folds)}"
         raise UnusableError(f"{fold} has no checkpoint ({', '.join(CHECKPOINTS)}){hint}")
     return files
+
+
+def _present_checkpoints(fold: Path) -> list[Path]:
+    return [fold / name for name in CHECKPOINTS if (fold / name).is_file()]
 
 
 def _numpys() -> list[Any]:
@@ -154,6 +160,7 @@ def _read(file: Path, weights_only: bool) -> dict[str, Any]:
     """Return a checkpoint, or raise as `read_checkpoint` and `read_foreign_checkpoint` do."""
     reason = "it holds something else"
     try:
+        # Mapped: the weights of a large network are read only if somebody looks at them.
         stored = torch.load(file, map_location="cpu", weights_only=weights_only, mmap=True)
         if is_checkpoint(stored):
             return stored
@@ -162,19 +169,19 @@ def _read(file: Path, weights_only: bool) -> dict[str, Any]:
         foreign = re.search(r"GLOBAL ([\w.]+)", str(error))
         if isinstance(error, pickle.UnpicklingError) and foreign:
             raise UnusableError(
-                f"{file} holds a {foreign[1]}, which is neither torch's nor NumPy's: to read it"
-                " would run code of the file"
+                f"{file} holds a {foreign[1]}, which is neither torch's nor NumPy's: reading it"
+                " would run code from the file"
             ) from None
         reason = "it is empty"
         if file.stat().st_size:
             first_line = str(error).partition("\n")[0]
             reason = f"{type(error).__name__}: {first_line}"
-    others = (file.with_name(name) for name in CHECKPOINTS if name != file.name)
-    # A zip file's directory is its end.
-    readable = next((other.name for other in others if zipfile.is_zipfile(other)), None)
     hint = "none beside it is whole"
-    if readable is not None:
-        hint = f"move it away, and {readable} beside it is taken"
+    for name in CHECKPOINTS:
+        # A zip file's directory is its end: a file that was cut short has none.
+        if name != file.name and zipfile.is_zipfile(file.with_name(name)):
+            hint = f"move it away, and {name} beside it is used"
+            break
     raise UnusableError(
         f"{file} is no checkpoint of nnU-Net's, or not a whole one ({reason}): {hint}"
     )
@@ -185,11 +192,11 @@ def recorded_seed(fold: Path) -> Seed | None:
 
     None where it has none, or cannot be read.
     """
-    file = next((fold / name for name in CHECKPOINTS if (fold / name).is_file()), None)
-    if file is None:
+    files = _present_checkpoints(fold)
+    if not files:
         return None
     try:
-        record = read_checkpoint(file).get(KEY)
+        record = read_checkpoint(files[0]).get(KEY)
     except UnusableError:
         # The error is raised again where the checkpoint is loaded.
         return None
@@ -214,7 +221,9 @@ class _Handler(logging.Handler):
         self._write = write
 
     def emit(self, record: logging.LogRecord) -> None:
-        level = "" if record.levelno < logging.WARNING else f"{record.levelname}: "
+        level = ""
+        if record.levelno >= logging.WARNING:
+            level = f"{record.levelname}: "
         self._write(f"detaug: {level}{self.format(record)}")
 
 
@@ -229,6 +238,7 @@ def detaugs_log_to(write: Callable[..., None]) -> Iterator[None]:
     logger = logging.getLogger("detaug")
     before = logger.level
     logger.addHandler(handler)
+    # A program that shows warnings alone would keep the lines from nnU-Net's file as well.
     if logger.getEffectiveLevel() > logging.INFO:
         logger.setLevel(logging.INFO)
     try:
@@ -253,7 +263,7 @@ def opening_line(loaders: Mapping[str, Any], compiles: bool, threads: int) -> st
         threads: torch's, on a CPU; 0: a GPU computes.
     """
     parts = [f"{name} from {_described(loader)}" for name, loader in loaders.items()]
-    parts.append(f"torch.compile {'on' if compiles else 'off'}")
+    parts.append("torch.compile on" if compiles else "torch.compile off")
     if threads == 1:
         parts.append("1 CPU thread")
     elif threads:
@@ -264,7 +274,7 @@ def opening_line(loaders: Mapping[str, Any], compiles: bool, threads: int) -> st
 def _described(loader: Any) -> str:
     """Return the words for a loader in nnU-Net's log."""
     if not isinstance(loader, DeterministicAugmenter):
-        return f"a {named(loader)}, left as it is (its batches are what it makes them)"
+        return f"a {named(loader)}, whose batches detaug does not seed"
     source = loader.generator
     transforms = getattr(source, "transforms", loader.transform)
     executor = type(loader.executor).__name__

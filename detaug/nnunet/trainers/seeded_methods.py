@@ -67,6 +67,8 @@ class SeededMethods:
         draws: list[str] = []
         guard = Guard(draws.append, action, _ADVICE, _NOT_REPORTED)
         self._seeded_method = name
+        # The state of before is put back: how often a constructor draws must not decide what the
+        # user's own code draws afterwards.
         try:
             with preserved_global_rngs(), guard.watching():
                 if seed is not None:
@@ -74,6 +76,7 @@ class SeededMethods:
                 yield
         finally:
             self._seeded_method = ""
+        # Only now: nnU-Net's log file is made by the constructor.
         for text in draws:
             if text not in self._reported_draws:
                 self.print_to_log_file(f"detaug: WARNING: {text}")
@@ -117,7 +120,9 @@ def _seed_of_run(
         if stored is not None:
             return stored
     group = process_group()
-    rank = None if group is None else group[0]
+    rank = None
+    if group is not None:
+        rank = group[0]
     try:
         return common_seed(rank, verbose=False)
     except RankUnknown:

@@ -38,7 +38,7 @@ _NOT_LOOKED_INTO = (
     logging.Logger,
     logging.Handler,
 )
-#: The number of objects that are looked at.
+#: The number of objects that are looked at: a trainer may reach a data set's lists.
 _MOST = 100_000
 
 logger = logging.getLogger("detaug")
@@ -87,11 +87,13 @@ class UnsavedState:
         lacking = [name for name, value in self._changed.items() if value not in saved]
         self._changed = {}
         if lacking:
+            # Of each path only the trainer's attribute: a network has hundreds of tensors.
+            attributes = [re.split(r"\W", name)[0] for name in lacking]
             logger.warning(
                 "the checkpoint lacks tensors of this trainer that training has changed (%s; %d in"
-                " all, the first %s): a training that is continued with --c goes on without their"
-                " values. Save and load them in save_checkpoint and load_checkpoint",
-                ", ".join(dict.fromkeys(re.split(r"\W", name)[0] for name in lacking)),
+                " all, the first is %s): a training continued with --c loses their values. Save"
+                " and load them in save_checkpoint and load_checkpoint",
+                ", ".join(dict.fromkeys(attributes)),
                 len(lacking),
                 lacking[0],
             )
@@ -135,6 +137,7 @@ def _tensors(roots: Mapping[str, Any], known: Collection[int] = ()) -> Iterator[
     for path, value in walk(roots.items(), _MOST, into):
         if not isinstance(value, _TENSORS) or id(value) in known:
             continue
+        # The objects in such an array are reached by themselves.
         if isinstance(value, np.ndarray) and value.dtype.hasobject:
             continue
         yield path, value
@@ -145,9 +148,8 @@ def _warn_of_nested_schedules(schedule: Any) -> None:
     names = state_that_is_not_recorded(schedule)
     if names:
         logger.warning(
-            "the checkpoint lacks the state of %s of this trainer's schedule: a training that is"
-            " continued with --c goes on without it. Save and load it in save_checkpoint and"
-            " load_checkpoint",
+            "the checkpoint lacks the state of %s of this trainer's schedule: a training continued"
+            " with --c loses it. Save and load it in save_checkpoint and load_checkpoint",
             ", ".join(map(repr, names)),
         )
 
@@ -168,12 +170,13 @@ def _warn_when_added_to(parameter: torch.Tensor) -> None:
     """Warn if a parameter's gradient is not zero when the next one is added to it."""
 
     def look(_: torch.Tensor) -> None:
+        # Once: the hook keeps the parameter, and costs a call in every step.
         handle.remove()
         if parameter.grad is not None and parameter.grad.any():
             logger.warning(
                 "the checkpoint lacks the gradients that this trainer was adding up over several"
-                " steps when it was saved: a training that is continued with --c goes on without"
-                " them. Take an optimiser step before checkpoints are saved"
+                " steps when it was saved: a training continued with --c loses them. Take an"
+                " optimiser step before checkpoints are saved"
             )
 
     handle = parameter.register_hook(look)  # type: ignore[no-untyped-call]

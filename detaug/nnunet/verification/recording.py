@@ -72,17 +72,17 @@ def main(part_as_json: str, parent: str) -> None:
         target=_end_with_parent, args=(int(parent),), name="detaug-parent-watch", daemon=True
     )
     watch.start()
+    # As nnUNetv2_train does.
+    num_threads = 1
+    if part.settings.device == "cpu":
+        num_threads = os.cpu_count() or 1
+    torch.set_num_threads(num_threads)
     try:
-        # As nnUNetv2_train does.
-        num_threads = 1
-        if part.settings.device == "cpu":
-            num_threads = os.cpu_count() or 1
-        torch.set_num_threads(num_threads)
         train(part, folder / TRACE)
     except Exception as error:
-        message = str(error)
-        if not isinstance(error, UnusableError):
-            message = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
+        if isinstance(error, UnusableError):
+            message = str(error)
         (folder / FAILURE).write_text(message, "utf-8")
         raise
 
@@ -154,6 +154,7 @@ class Recording(Trainer):  # type: ignore[misc]
         self.num_epochs = EPOCHS
         self.num_iterations_per_epoch = self.part.settings.iterations
         self.num_val_iterations_per_epoch = VALIDATION_ITERATIONS
+        # A part that is killed in the second epoch leaves the first one's checkpoint.
         self.save_every = 1
         self.disable_checkpointing = False
 
@@ -207,4 +208,5 @@ class Recording(Trainer):  # type: ignore[misc]
             return
         for name, value in values:
             print(json.dumps((step, name, fingerprint_or_class(value))), file=self.trace)
+        # SIGKILL would take with it what is not written yet.
         self.trace.flush()

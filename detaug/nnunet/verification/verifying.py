@@ -77,12 +77,12 @@ class Trainings(reports.Report[Row]):
         )
         lines: list[RenderableType] = [reports.table("training", self.rows), Text()]
         lines.append(Text(conditions, "dim"))
-        different = [row for row in self.rows if not row.ok]
-        if not different:
+        for row in self.rows:
+            if not row.ok:
+                lines.append(Text(f"{row.verdict}: {row.what}: {row.reason}", "bold red"))
+        if self.ok:
             equal = f"equal: all {len(self.rows)} trainings wrote the same {CHECKPOINT}"
-            return [*lines, Text(equal, "bold green")]
-        for row in different:
-            lines.append(Text(f"{row.verdict}: {row.what}: {row.reason}", "bold red"))
+            lines.append(Text(equal, "bold green"))
         return lines
 
 
@@ -102,6 +102,7 @@ class Training:
 
 def trainings(settings: Settings) -> tuple[Training, ...]:
     """Return the trainings to compare: the reference, once again, and one that is interrupted."""
+    # Each with another number of processes, which must not matter.
     interrupted = (Part(settings, 3, killed=True), Part(settings, 1, resume=True))
     return (
         Training("straight through, 2 processes", "straight-2", (Part(settings, 2),)),
@@ -183,9 +184,10 @@ def first_difference(reference: Path, other: Path) -> str | None:
     if event is not None:
         step, name, _ = event
         return f"{step}: {name}"
-    for entry, *values in differences(read_checkpoint(expected), read_checkpoint(actual)):
-        return f"after the last step: {entry} of {CHECKPOINT}: {' and '.join(map(short, values))}"
-    return f"after the last step: how {CHECKPOINT} is pickled (its entries are equal)"
+    changes = differences(read_checkpoint(expected), read_checkpoint(actual))
+    for entry, value, other in changes:
+        return f"after the last step: {entry} of {CHECKPOINT}: {short(value)} and {short(other)}"
+    return f"after the last step: the pickled form of {CHECKPOINT} (its entries are equal)"
 
 
 def _checkpoint_in(folder: Path) -> Path:
@@ -273,8 +275,10 @@ def _run_part(
     # The part itself knows best; a process that was killed has left only its last line.
     if (folder / FAILURE).exists():
         raise UnusableError(f"the training failed: {(folder / FAILURE).read_text()}")
+    last_line = "(none)"
     lines = (folder / "log.txt").read_text(errors="replace").strip().splitlines()
-    last_line = lines[-1] if lines else "(none)"
+    if lines:
+        last_line = lines[-1]
     ending = f"signal {-code}" if code < 0 else f"exit status {code}"
     raise UnusableError(f"the training ended with {ending}; its last line was: {last_line}")
 

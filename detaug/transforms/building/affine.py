@@ -13,6 +13,7 @@ from detaug.kernels.scalars import cosine, sine
 
 Matrix = list[list[float]]
 
+# An array without elements stands for a straight map: kernels have one signature.
 NO_DISPLACEMENT = np.empty((3, 0, 0, 0), np.float32)
 
 
@@ -29,6 +30,7 @@ def rotation(angles: Sequence[float]) -> Matrix:
         return [[c, -s], [s, c]]
     cx, cy, cz = [cosine(angle) for angle in angles]
     sx, sy, sz = [sine(angle) for angle in angles]
+    # In batchgeneratorsv2's order of axes.
     about_x = [[1.0, 0.0, 0.0], [0.0, cx, -sx], [0.0, sx, cx]]
     about_y = [[cy, 0.0, sy], [0.0, 1.0, 0.0], [-sy, 0.0, cy]]
     about_z = [[cz, -sz, 0.0], [sz, cz, 0.0], [0.0, 0.0, 1.0]]
@@ -37,10 +39,11 @@ def rotation(angles: Sequence[float]) -> Matrix:
 
 def scaled(matrix: Matrix, scales: Sequence[float]) -> Matrix:
     """Return ``matrix @ diag(scales)``."""
-    scaled_rows = []
+    rows = []
     for row in matrix:
-        scaled_rows.append([value * scale for value, scale in zip(row, scales, strict=True)])
-    return scaled_rows
+        pairs = zip(row, scales, strict=True)
+        rows.append([value * scale for value, scale in pairs])
+    return rows
 
 
 def product(a: Matrix, b: Matrix) -> Matrix:
@@ -66,6 +69,7 @@ def identity(dims: int) -> Matrix:
 
 
 def _dot(a: Sequence[float], b: Sequence[float]) -> float:
+    # Not `sum`, which from Python 3.12 on adds floats in another way, with compensation.
     total = 0.0
     for x, y in zip(a, b, strict=True):
         total += x * y

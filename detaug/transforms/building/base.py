@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
+from numpy.random import Generator
 
 from detaug.kernels.compiling import Kernel
 from detaug.transforms.building import draws
@@ -51,7 +51,7 @@ class Transform:
     moves_voxels: bool = True
     spatial_dims: int | None = None
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         """Draw params; a transform without this method has none.
 
         Args:
@@ -74,7 +74,7 @@ class Transform:
         """The compiled kernels that the transform may call; a subclass may use a tuple instead."""
         return ()
 
-    def __call__(self, *, rng: np.random.Generator | None = None, **arrays: Any) -> dict[str, Any]:
+    def __call__(self, *, rng: Generator | None = None, **arrays: Any) -> dict[str, Any]:
         """Sample params and apply them.
 
         Args:
@@ -97,7 +97,7 @@ class Transform:
         """
         return call(self, arrays, rng)
 
-    def sample(self, rng: np.random.Generator, shapes: Shapes) -> Params:
+    def sample(self, rng: Generator, shapes: Shapes) -> Params:
         """Draw params.
 
         Args:
@@ -107,24 +107,26 @@ class Transform:
         """
         if self.needs is not None and shapes.get(self.needs) is None:
             return {}
+        # Params follow from shapes alone: what must see the image is drawn when there is one.
         if any(draws.asks_for(value, "image") for value in vars(self).values()):
             return {DEFERRED: draws.key(rng)}
         return self._draw_params(rng, shapes, {})
 
-    def _draw_params(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def _draw_params(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         """Draw params; the error for a callable that returns no number names its argument."""
         try:
             return self.draw(rng, shapes, context)
         except draws.NoNumber as error:
             function, value = error.args
+        # Of the transform's arguments, the one that is this very function.
         argument = "a callable"
         for name, attribute in vars(self).items():
             if attribute is function:
                 argument = name
                 break
         raise ValueError(
-            f"{type(self).__name__}: {argument} must be finite numbers, "
-            f"but {function!r} gave {value!r}"
+            f"{type(self).__name__}: {argument} must be finite numbers, but {function!r} gave"
+            f" {value!r}"
         )
 
     def apply(self, arrays: Mapping[str, Any], params: Params) -> dict[str, Any]:
@@ -144,12 +146,13 @@ class Transform:
             KeyError, IndexError, TypeError: as for `detaug.transforms.building.gate.takes`.
             ValueError: likewise, or the result has another shape than `output_shapes` announced.
         """
+        # As in `sample`, which has drawn nothing then.
         if self.needs is not None and self.needs not in workspace:
             return
         if not isinstance(params, dict):
             raise TypeError(
-                f"params of {type(self).__name__} must be a dict, "
-                f"as sample gives it, got {params!r}"
+                f"params of {type(self).__name__} must be a dict, as sample gives it, got"
+                f" {params!r}"
             )
         if DEFERRED in params:
             # A user's callable takes the image, which did not exist before this line.
@@ -161,6 +164,8 @@ class Transform:
         after = workspace.shapes()
         # Most transforms leave the very same object, so that most calls compare nothing.
         shapes_changed = after is not before and after != before
+        # Where shapes are announced, later params rest on them, whether or not anything has
+        # changed.
         announces_shapes = type(self).output_shapes is not Transform.output_shapes
         if shapes_changed or announces_shapes:
             announced = self.output_shapes(before, params)
@@ -187,6 +192,7 @@ class Transform:
 
     def describe(self, params: Params) -> str:
         """Return text for people: one line for each applied transform, with position and params."""
+        # Only what is applied: of a pipeline's transforms most are not drawn.
         lines = [str(stage) for stage in self.stages(params)]
         return "\n".join(lines) or "nothing is applied"
 
@@ -201,15 +207,14 @@ def _compare_shapes(transform: Transform, after: Shapes, announced: Shapes) -> N
         if key not in after or announced.get(key) is None:
             continue
         if after[key] != tuple(announced[key]):
+            name = type(transform).__name__
             raise ValueError(
-                f"{type(transform).__name__} gave {key} of shape {after[key]}, "
-                f"but {tuple(announced[key])} was expected, and "
-                "the params of later transforms are drawn for that. "
-                "A ForeignTransform gets the argument shapes_after=lambda "
-                f'shapes: {{"{key}": {after[key]}}}; '
-                f"else give {type(transform).__name__} the method def "
-                "output_shapes(self, shapes, params): "
-                f'return {{**shapes, "{key}": {after[key]}}}'
+                f"{name} gave {key} of shape {after[key]}, but {tuple(announced[key])} was"
+                " expected, and the params of later transforms are drawn for that. A"
+                " ForeignTransform gets the argument shapes_after=lambda shapes:"
+                f' {{"{key}": {after[key]}}}; else give {name} the method def'
+                " output_shapes(self, shapes, params): return"
+                f' {{**shapes, "{key}": {after[key]}}}'
             )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.random import Generator
 
 from detaug.seeding.current import current
 from detaug.transforms.building import draws
@@ -47,7 +48,7 @@ class CallableTransform(Applicable, Protocol):
     @property
     def spatial_dims(self) -> int | None: ...
 
-    def sample(self, rng: np.random.Generator, shapes: Any) -> dict[str, Any]:
+    def sample(self, rng: Generator, shapes: Any) -> dict[str, Any]:
         """Draw params for arrays of these shapes."""
 
 
@@ -60,16 +61,15 @@ def checked_keys(keys: Keys) -> dict[str, str | None]:
     """
     if not isinstance(keys, Mapping) or not all(isinstance(name, str) for name in keys):
         raise TypeError(
-            "keys must map names to roles, "
-            'as in keys={"image": "image", "label": "segmentation"}, '
-            f"got {keys!r}"
+            'keys must map names to roles, as in keys={"image": "image", "label": "segmentation"},'
+            f" got {keys!r}"
         )
     for name, role in keys.items():
         if role is not None and role not in (*VOXEL_KEYS, *BATCH_ROLES):
             raise ValueError(
-                f"keys maps {name!r} to {role!r}, which is no role. "
-                f"Roles are {', '.join(VOXEL_KEYS)} (for whole batches also "
-                "data, seg, target), and None for what is left as it is"
+                f"keys maps {name!r} to {role!r}, which is no role. Roles are"
+                f" {', '.join(VOXEL_KEYS)} (for whole batches also data, seg, target), and None for"
+                " what is left as it is"
             )
     return dict(keys)
 
@@ -84,6 +84,7 @@ def _is_batch(arrays: Mapping[str, Any], keys: Keys) -> bool:
     has_data = "data" in arrays and bool(keys.get("data", "data"))
     if not has_renamed_data and not has_data:
         return False
+    # Such a key may be the user's own name for something else, said so by `keys`.
     if any(name in arrays and name not in keys for name in ("image", "segmentation")):
         raise ValueError(
             "pass a batch (data, seg or target) or a sample (image, segmentation), "
@@ -109,6 +110,7 @@ def roles_of(
             move with the voxels.
     """
     keys = transform.keys
+    # A name in `keys` has the role that is given there, whatever the name means elsewhere.
     known = {role: role for role in VOXEL_KEYS}
     if of_batch:
         known = BATCH_ROLES
@@ -121,12 +123,11 @@ def roles_of(
             continue
         if name in _POINTS and arrays[name] is not None and transform.moves_voxels:
             raise ValueError(
-                f"{name} would stay where they are "
-                f"while {type(transform).__name__} moves the voxels: detaug transforms no "
-                "points and no boxes. Leave them out, "
-                f'or pass them on as they are by keys={{"{name}": None}}'
+                f"{name} would stay where they are while {type(transform).__name__} moves the"
+                " voxels: detaug transforms no points and no boxes. Leave them out, or pass them on"
+                f' as they are by keys={{"{name}": None}}'
             )
-        known_names = [*keys, *(key for key in known if key not in keys)]
+        known_names = list(dict.fromkeys((*keys, *known)))
         _check_unknown(name, arrays, roles, known_names, of_batch)
     return roles
 
@@ -144,27 +145,27 @@ def _check_unknown(
         if arrays[known_name] is not None:
             present[role] = arrays[known_name]
     reference = next((present[role] for role in VOXEL_KEYS if role in present), None)
+    # Of a batch's first sample: the batch axis is no part of the shape.
     if of_batch and reference is not None:
         reference = reference[0]
     space = tuple(getattr(reference, "shape", ()))[1:]
-    value = arrays[name]
-    items = [value]
-    if isinstance(value, (list, tuple)):
-        items = list(value)
+    # A list may hold the levels of deep supervision.
+    items = arrays[name]
+    if not isinstance(items, (list, tuple)):
+        items = [items]
     for item in items:
         shape: tuple[int, ...] = ()
         if isinstance(item, (np.ndarray, torch.Tensor)):
             shape = tuple(item.shape)
+        # Its channels may come first or last.
         fits = bool(space) and space in (shape[-len(space) :], shape[: len(space)])
         if fits or (not present and len(shape) > 1):
             role = "segmentation" if fits else "image"
             raise ValueError(
-                f"{name} is an array of shape {shape}, "
-                "but no key that this pipeline knows: it would stay as it is. Known keys "
-                f"are {', '.join(known_names)}. "
-                "Say what yours are by the pipeline's argument keys, e.g. Compose([...], "
-                f'keys={{"{name}": "{role}"}}); '
-                f'"{name}": None leaves it as it is.'
+                f"{name} is an array of shape {shape}, but no key that this pipeline knows: it"
+                f" would stay as it is. Known keys are {', '.join(known_names)}. Say what yours are"
+                " by the pipeline's argument keys, e.g. Compose([...],"
+                f' keys={{"{name}": "{role}"}}); "{name}": None leaves it as it is.'
             )
 
 
@@ -178,6 +179,7 @@ def _check_dimensions(
         roles: the caller's name -> the role.
         dims: the number of axes that the pipeline is made for. None: that of the first array.
     """
+    # Of two arrays one may lack its channel axis: the error is about the one that does not fit.
     expected = dims
     reason = f"this pipeline is made for {dims}-D samples"
     for name in roles:
@@ -190,47 +192,31 @@ def _check_dimensions(
             reason = f"{name} has {num_axes} spatial axes"
         if num_axes == expected:
             continue
+        # The two mistakes that are made: an array without channels, a batch in place of a sample.
         advice = f"if its channel axis is missing, pass {name}[None]"
         if num_axes > expected:
             advice = f'if it is a whole batch, say so by the pipeline\'s keys={{"{name}": "data"}}'
         raise ValueError(
-            f"{name} of shape {tuple(arrays[name].shape)} does not fit: "
-            f"it must be (C, {', '.join('XYZ'[:expected])}), "
-            f"for {reason}; {advice}"
+            f"{name} of shape {tuple(arrays[name].shape)} does not fit: it must be (C,"
+            f" {', '.join('XYZ'[:expected])}), for {reason}; {advice}"
         )
 
 
 def call(
-    transform: CallableTransform, arrays: Mapping[str, Any], rng: np.random.Generator | None
+    transform: CallableTransform, arrays: Mapping[str, Any], rng: Generator | None
 ) -> dict[str, Any]:
     """Implement `Transform.__call__`."""
-    if rng is not None and not isinstance(rng, np.random.Generator):
+    # With a seed in place of a Generator all samples would get the same params.
+    if rng is not None and not isinstance(rng, Generator):
         seed = rng if isinstance(rng, int) else "seed"
         raise TypeError(
-            f"rng must be a numpy.random.Generator, got {type(rng).__name__}: pass "
-            f"detaug.SeedTree({seed}).generator(epoch, step, sample=0), "
-            f"or numpy.random.default_rng({seed})"
+            f"rng must be a numpy.random.Generator, got {type(rng).__name__}: pass"
+            f" detaug.SeedTree({seed}).generator(epoch, step, sample=0), or"
+            f" numpy.random.default_rng({seed})"
         )
     if _is_batch(arrays, transform.keys):
         return _apply_to_batch(transform, arrays, rng)
-    return call_with_roles(transform, arrays, roles_of(transform, arrays), rng)
-
-
-def call_with_roles(
-    transform: CallableTransform,
-    arrays: Mapping[str, Any],
-    roles: Mapping[str, str],
-    rng: np.random.Generator | None,
-) -> dict[str, Any]:
-    """Sample params for one sample whose arrays' roles are known, and apply them.
-
-    Args:
-        transform: the transform.
-        arrays: the sample's arrays by the caller's names.
-        roles: the caller's name -> the role.
-        rng: the Generator to draw from. None: the batch's next sample child.
-    """
-    output, _ = call_on_grid(transform, arrays, roles, rng, None)
+    output, _ = call_on_grid(transform, arrays, roles_of(transform, arrays), rng)
     return output
 
 
@@ -238,10 +224,10 @@ def call_on_grid(
     transform: CallableTransform,
     arrays: Mapping[str, Any],
     roles: Mapping[str, str],
-    rng: np.random.Generator | None,
-    grid: VoxelGrid | None,
+    rng: Generator | None,
+    grid: VoxelGrid | None = None,
 ) -> tuple[dict[str, Any], VoxelGrid | None]:
-    """Sample and apply params as `call_with_roles`; return the result and the grid of its voxels.
+    """Sample and apply params; return the resulting arrays and the grid of their voxels.
 
     Args:
         transform: the transform.
@@ -258,17 +244,16 @@ def call_on_grid(
     return workspace.result(), workspace.grid
 
 
-def _next_sample_generator(transform: CallableTransform) -> np.random.Generator:
+def _next_sample_generator(transform: CallableTransform) -> Generator:
     try:
         return current().next_sample_generator()
     except RuntimeError:
         name = type(transform).__name__
         raise RuntimeError(
-            f"{name} was called without rng= and outside a DeterministicAugmenter. "
-            "Pass the Generator to draw from, for "
-            f"example {name}(...)(image=image, "
-            "rng=detaug.SeedTree(seed).generator(epoch, step, sample=0)). There is no "
-            "fall-back to a global random state."
+            f"{name} was called without rng= and outside a DeterministicAugmenter. Pass the"
+            f" Generator to draw from, for example {name}(...)(image=image,"
+            " rng=detaug.SeedTree(seed).generator(epoch, step, sample=0)). There is no fall-back to"
+            " a global random state."
         ) from None
 
 
@@ -296,7 +281,7 @@ def _open_workspace(
 
 
 def _apply_to_batch(
-    transform: CallableTransform, batch: Mapping[str, Any], rng: np.random.Generator | None
+    transform: CallableTransform, batch: Mapping[str, Any], rng: Generator | None
 ) -> dict[str, Any]:
     """Apply the transform to each sample of a batch, each with a Generator of its own.
 
@@ -306,10 +291,11 @@ def _apply_to_batch(
         rng: each sample's Generator is keyed by a draw from it. None: they are the sample children
             of the running augmenter.
     """
-    image = next(
-        name for name in batch if transform.keys.get(name, name) == "data" or name == "data"
-    )
+    # Under its usual name, or the one that `keys` gives to it.
+    names = [name for name in batch if "data" in (name, transform.keys.get(name))]
+    image = names[0]
     num_samples = len(batch[image])
+    # There would be no result whose shape and kind the batch could have.
     if num_samples == 0:
         raise ValueError(f"the batch is empty: {image} has no samples")
     roles = {}
@@ -324,8 +310,11 @@ def _apply_to_batch(
     results = []
     for index in range(num_samples):
         sample = {name: batch[name][index] for name in roles}
-        sample_rng = None if rng is None else draws.generator_of(draws.key(rng))
-        results.append(call_with_roles(transform, sample, roles, sample_rng))
+        sample_rng = None
+        if rng is not None:
+            sample_rng = draws.generator_of(draws.key(rng))
+        result, _ = call_on_grid(transform, sample, roles, sample_rng)
+        results.append(result)
     return _join_samples(results, batch, roles)
 
 
@@ -333,21 +322,15 @@ def _join_samples(
     results: list[dict[str, Any]], batch: Mapping[str, Any], roles: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the batch with the results of its samples; entries without a role pass unchanged."""
-    joined: dict[str, Any] = {}
+    # In the caller's order; a key that the transform added comes last.
+    output = {name: value for name, value in batch.items() if name not in roles}
     for name in results[0]:
         samples = [result[name] for result in results]
-        joined[name] = _as_batch(samples, batch[name]) if name in roles else samples
-    output = {}
-    # In the caller's order; a key that the transform added comes last.
-    for name in batch:
-        if name in joined:
-            output[name] = joined[name]
-        elif name not in roles:
-            output[name] = batch[name]
-    for name, value in joined.items():
-        if name not in output:
-            output[name] = value
-    return output
+        output[name] = samples
+        if name in roles:
+            output[name] = _as_batch(samples, batch[name])
+    order = dict.fromkeys((*batch, *output))
+    return {name: output[name] for name in order if name in output}
 
 
 def _as_batch(samples: list[Any], original: Any) -> Any:
@@ -355,6 +338,7 @@ def _as_batch(samples: list[Any], original: Any) -> Any:
 
     Arrays are stacked, the levels of deep supervision one by one; a list or tuple stays one.
     """
+    # Levels of deep supervision: as many for every sample, each of its own shape.
     if isinstance(samples[0], list):
         levels = []
         for level in range(len(samples[0])):

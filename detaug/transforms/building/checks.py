@@ -31,6 +31,7 @@ _FULL_TURN = 2 * math.pi * (1 + 1e-6)
 def argument(name: str, value: Any, check: Check) -> Any:
     """Return a constructor's argument, checked, in Python's own numbers and lists."""
     try:
+        # Arguments may be NumPy's numbers, as those of plans and of other libraries often are.
         plain = as_plain(value)
         check(_NO_CONTEXT, plain)
     except InvalidParam as refused:
@@ -76,6 +77,7 @@ def random_scalar(
         maximum: the largest number allowed.
     """
     if callable(wanted):
+        # Its numbers are checked by the gate, when they are drawn.
         return wanted  # type: ignore[no-any-return]
     check = gate.number(minimum, maximum, above=above)
     if not isinstance(wanted, (tuple, list, np.ndarray)):
@@ -96,6 +98,7 @@ def integer_range(name: str, wanted: Any, minimum: int) -> tuple[int, int]:
 
 
 def _check_order(name: str, low: Any, high: Any) -> None:
+    # Exchanged ends are more probably a mistake than meant.
     if low > high:
         raise ValueError(
             f"{name} as a range must be (low, high) with low <= high, got {(low, high)}"
@@ -110,18 +113,20 @@ def radians(name: str, wanted: RandomScalar) -> RandomScalar:
     """
     if callable(wanted):
         return wanted
+    # Degrees would be accepted by everything that follows, and turn patches anywhere.
     for angle in as_list(wanted):
         if abs(angle) > _FULL_TURN:
             raise ValueError(
-                f"{name} must be in radians, at most a full turn (2 pi = 6.28), "
-                f"got {wanted!r}: these are degrees. Pass "
-                f"radians, e.g. math.radians({angle:g}) = {math.radians(angle):.4g}"
+                f"{name} must be in radians, at most a full turn (2 pi = 6.28), got {wanted!r}:"
+                f" these are degrees. Pass radians, e.g. math.radians({angle:g}) ="
+                f" {math.radians(angle):.4g}"
             )
     return wanted
 
 
 def spatial_size(name: str, size: Any) -> tuple[int, ...]:
     """Return two or three positive integers, in voxels."""
+    # Whole floats as well: sizes are often computed, or read from JSON.
     numbers = argument(name, size, gate.many(gate.whole_number(1, gate.LARGEST_INTEGER)))
     if len(numbers) not in (2, 3):
         raise ValueError(f"{name} must have two or three elements, got {size!r}")
@@ -145,6 +150,13 @@ def optional_axes(name: str, wanted: Any) -> tuple[int, ...] | None:
     return axes(name, wanted)
 
 
+def axes_of_sample(name: str, wanted: Sequence[int] | None, dims: int) -> Sequence[int]:
+    """Return the axes that a sample of this number of axes has; None becomes all of them."""
+    if wanted is None:
+        return range(dims)
+    return axes(name, wanted, dims)
+
+
 def as_list(wanted: Any) -> list[Any]:
     """Return a sequence as a list, and anything else as a list of one."""
     if isinstance(wanted, (list, tuple, np.ndarray, range)):
@@ -163,11 +175,12 @@ def channels(name: str, wanted: Sequence[int], count: int) -> list[int]:
     Raises:
         IndexError: a channel does not exist.
     """
+    # By hand and not by NumPy's indexing, whose error would not name the argument.
     for channel in wanted:
         if not -count <= channel < count:
             raise IndexError(
-                f"{name} names channel {channel}, "
-                f"but the array has {count} channel(s): 0 to {count - 1}"
+                f"{name} names channel {channel}, but the array has {count} channel(s): 0 to"
+                f" {count - 1}"
             )
     return [int(channel) % count for channel in wanted]
 
@@ -185,7 +198,9 @@ def checked_array(key: str, value: Any) -> np.ndarray:
     """
     array = _as_numpy(key, value)
     if array.ndim not in (3, 4):
-        advice = "; a whole batch is passed as data (B, C, X, Y[, Z])" if array.ndim == 5 else ""
+        advice = ""
+        if array.ndim == 5:
+            advice = "; a whole batch is passed as data (B, C, X, Y[, Z])"
         raise ValueError(
             f"{key} must have shape (C, X, Y) or (C, X, Y, Z), got {array.shape}{advice}"
         )
@@ -193,14 +208,13 @@ def checked_array(key: str, value: Any) -> np.ndarray:
         raise ValueError(f"{key} must not have an empty axis, got shape {array.shape}")
     if key in ("image", "regression_target") and array.dtype.kind != "f":
         raise TypeError(
-            f"{key} must be floating point, got {array.dtype}: "
-            f"convert it first, e.g. {key}.astype(numpy.float32)"
+            f"{key} must be floating point, got {array.dtype}: convert it first, e.g."
+            f" {key}.astype(numpy.float32)"
         )
     if key == "segmentation" and (array.dtype.kind not in "biuf" or array.dtype.itemsize > 8):
         raise TypeError(
-            f"{key} must hold integers, bools or floating point numbers of at most 64 bits, "
-            f"got dtype {array.dtype}: convert it "
-            f"first, e.g. {key}.astype(numpy.int16)"
+            f"{key} must hold integers, bools or floating point numbers of at most 64 bits, got"
+            f" dtype {array.dtype}: convert it first, e.g. {key}.astype(numpy.int16)"
         )
     return array
 
@@ -217,8 +231,8 @@ def _as_numpy(key: str, value: Any) -> np.ndarray:
     if value.requires_grad:
         # Two frames up: the line that calls `checked_array`.
         warnings.warn(
-            f"{key} requires a gradient, and what transforms give has none: "
-            f"pass {key}.detach() if that is intended",
+            f"{key} requires a gradient, and what transforms give has none: pass {key}.detach() if"
+            " that is intended",
             stacklevel=3,
         )
     try:
@@ -234,9 +248,9 @@ def unmasked(name: str, array: np.ndarray) -> np.ndarray:
     # Before numpy.ma is imported there is no such array, and importing it takes time.
     if "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray):
         raise TypeError(
-            f"{name} is a numpy.ma.MaskedArray, and transforms know no masks: "
-            f"pass {name}.filled(value), with the value that "
-            "masked elements are to have, and the mask as a segmentation if it is needed"
+            f"{name} is a numpy.ma.MaskedArray, and transforms know no masks: pass"
+            f" {name}.filled(value), with the value that masked elements are to have, and the mask"
+            " as a segmentation if it is needed"
         )
     return array
 
@@ -258,9 +272,10 @@ def representable(name: str, value: float, dtype: np.dtype[Any]) -> None:
     low, high = _limits(dtype)
     if low <= value <= high and value == math.floor(value):
         return
-    whole = "0 and 1" if dtype.kind == "b" else f"whole numbers from {low} to {high}"
+    allowed = f"whole numbers from {low} to {high}"
+    if dtype.kind == "b":
+        allowed = "0 and 1"
     raise ValueError(
-        f"{name} is {value!r}, which an array of dtype {dtype} cannot hold: "
-        f"it has {whole}. Convert it first, e.g. with "
-        ".astype(numpy.int16), or take another value"
+        f"{name} is {value!r}, which an array of dtype {dtype} cannot hold: it has {allowed}."
+        " Convert it first, e.g. with .astype(numpy.int16), or take another value"
     )

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.kernels.scalars import cosine, natural_log
 from detaug.seeding.current import is_making
@@ -30,43 +31,49 @@ class NoNumber(ValueError):
 RandomScalar = float | tuple[float, float] | Callable[..., float]
 
 
-def uniform(rng: np.random.Generator, low: float = 0.0, high: float = 1.0) -> float:
+def uniform(rng: Generator, low: float = 0.0, high: float = 1.0) -> float:
     """Draw a number from low (included) to high (excluded), uniformly."""
     return low + (high - low) * float(rng.random())
 
 
-def happens(rng: np.random.Generator, probability: float) -> bool:
+def happens(rng: Generator, probability: float) -> bool:
     """Return True with this probability: never at 0, always at 1. One draw in any case."""
     return float(rng.random()) < probability
 
 
-def integer(rng: np.random.Generator, count: int) -> int:
+def flags(rng: Generator, probability: float, count: int) -> list[bool]:
+    """Draw for each of some things, channels for example, whether it `happens`."""
+    return [happens(rng, probability) for _ in range(count)]
+
+
+def integer(rng: Generator, count: int) -> int:
     """Draw an integer from 0 to count - 1, uniformly."""
     # `random` is at most 1 - 2**-53, so that the product is never rounded up to the count.
     return int(rng.random() * count)
 
 
-def integer_between(rng: np.random.Generator, low: int, high: int) -> int:
+def integer_between(rng: Generator, low: int, high: int) -> int:
     """Draw an integer from low to high, both included; draw nothing if they are equal."""
     if low == high:
         return low
     return low + integer(rng, high - low + 1)
 
 
-def integer_below(rng: np.random.Generator, low: int, high: int) -> int:
+def integer_below(rng: Generator, low: int, high: int) -> int:
     """Draw an integer from low to high, which is excluded; return low if they are equal."""
     if low == high:
         return low
     return low + integer(rng, high - low)
 
 
-def choice(rng: np.random.Generator, options: Sequence[T]) -> T:
+def choice(rng: Generator, options: Sequence[T]) -> T:
     """Draw one of the options, each with the same probability."""
     return options[integer(rng, len(options))]
 
 
-def shuffled(rng: np.random.Generator, items: Sequence[T]) -> list[T]:
+def shuffled(rng: Generator, items: Sequence[T]) -> list[T]:
     """Return a new list of the items in random order (Fisher and Yates)."""
+    # By hand: `Generator.permutation` is no stable stream.
     order = list(items)
     for last in range(len(order) - 1, 0, -1):
         other = integer(rng, last + 1)
@@ -74,35 +81,36 @@ def shuffled(rng: np.random.Generator, items: Sequence[T]) -> list[T]:
     return order
 
 
-def channels_drawn(
-    rng: np.random.Generator, channels: Sequence[int], probability: float
-) -> list[int]:
+def channels_drawn(rng: Generator, channels: Sequence[int], probability: float) -> list[int]:
     """Return the channels whose own draw succeeds, in order."""
     return [channel for channel in channels if happens(rng, probability)]
 
 
-def normal(rng: np.random.Generator, mean: float = 0.0, standard_deviation: float = 1.0) -> float:
+def normal(rng: Generator, mean: float = 0.0, standard_deviation: float = 1.0) -> float:
     """Draw a normally distributed number from two uniform draws (Box and Muller).
 
     The second normal number that the method could give is not used.
     """
+    # 1 - u is never 0, whose logarithm is infinite.
     radius = math.sqrt(-2.0 * natural_log(1.0 - float(rng.random())))
-    return mean + standard_deviation * radius * cosine(2.0 * math.pi * float(rng.random()))
+    angle = 2.0 * math.pi * float(rng.random())
+    return mean + standard_deviation * radius * cosine(angle)
 
 
-def key(rng: np.random.Generator) -> int:
+def key(rng: Generator) -> int:
     """Draw 64 bits, the key of a field of random numbers or of a child Generator."""
+    # A double has 53 random bits: two halves of 32.
     high = int(float(rng.random()) * 2**32)
     low = int(float(rng.random()) * 2**32)
     return high << 32 | low
 
 
-def generator_of(child_key: int) -> np.random.Generator:
+def generator_of(child_key: int) -> Generator:
     """Return the child Generator of a `key`."""
-    return np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence(child_key)))
+    return Generator(np.random.PCG64DXSM(np.random.SeedSequence(child_key)))
 
 
-def scalar(rng: np.random.Generator, wanted: RandomScalar, context: Mapping[str, Any]) -> float:
+def scalar(rng: Generator, wanted: RandomScalar, context: Mapping[str, Any]) -> float:
     """Draw a `RandomScalar`.
 
     Args:
@@ -118,6 +126,7 @@ def scalar(rng: np.random.Generator, wanted: RandomScalar, context: Mapping[str,
     Warns:
         UserWarning: a callable draws from ``numpy.random``, and no augmenter has seeded it.
     """
+    # A number draws nothing, nor does a range of one number: fixed arguments cost no draw.
     if isinstance(wanted, (int, float)):
         return float(wanted)
     if isinstance(wanted, (tuple, list)):
@@ -127,6 +136,7 @@ def scalar(rng: np.random.Generator, wanted: RandomScalar, context: Mapping[str,
         return uniform(rng, float(low), float(high))
     value = _call_with(wanted, {**context, "rng": rng})
     try:
+        # Any number will do: of NumPy's, a tensor of one element.
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         raise NoNumber(wanted, value) from None
@@ -147,18 +157,16 @@ def _call_with(function: Callable[..., Any], offered: Mapping[str, Any]) -> Any:
     if _position_in_global_state() != before:
         # Two frames up: the line that asks for the scalar.
         warnings.warn(
-            f"{function!r} draws from numpy.random, NumPy's global state, "
-            "which nothing seeds outside of a "
-            "DeterministicAugmenter: its values do not follow from rng. "
-            "Give it an argument called rng, and draw from that: "
-            "lambda rng: rng.uniform(0.5, 2)",
+            f"{function!r} draws from numpy.random, NumPy's global state, which nothing seeds"
+            " outside of a DeterministicAugmenter: its values do not follow from rng. Give it an"
+            " argument called rng, and draw from that: lambda rng: rng.uniform(0.5, 2)",
             stacklevel=3,
         )
     return value
 
 
 def for_axes(
-    rng: np.random.Generator,
+    rng: Generator,
     wanted: RandomScalar,
     context: Mapping[str, Any],
     axes: Sequence[int],
@@ -173,12 +181,14 @@ def for_axes(
         axes: the spatial axes.
         together: draw once, for all axes.
     """
+    # The context's axis is None then: the number is for no axis alone.
     if together:
         return [scalar(rng, wanted, {**context, "dim": None})] * len(axes)
     return [scalar(rng, wanted, {**context, "dim": axis}) for axis in axes]
 
 
 def _position_in_global_state() -> tuple[Any, ...]:
+    # Every draw moves the position: to compare the state's 624 words would only take longer.
     state: Any = np.random.get_state(legacy=False)
     return state["state"].get("pos"), state.get("has_gauss"), state["bit_generator"]
 
@@ -246,6 +256,7 @@ def asked_by_name(wanted: Any, names: tuple[str, ...]) -> Any:
     declared = _parameters(wanted)
     positional = [p for p in declared if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = [p for p in positional if p.default is p.empty]
+    # A function of NumPy's or of C code may take its arguments by position alone.
     if all(p.name in _OFFERED and p.kind is not p.POSITIONAL_ONLY for p in required):
         return wanted
     if any(p.kind is p.VAR_POSITIONAL for p in declared):

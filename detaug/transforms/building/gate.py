@@ -23,14 +23,18 @@ import numpy as np
 #: A sample's keys whose values are arrays of shape (channels, *space).
 VOXEL_KEYS = ("image", "regression_target", "segmentation")
 
+# From a caller to a kernel:
+#
+#   drawn, written by hand, or read from JSON -> `takes` around `Transform.change` -> kernel
+#                                                  |
+#                                                  `InvalidParam` -> KeyError, TypeError ... by name
+
 #: The largest number that params may hold; a float32 still holds it.
 LARGEST = 3e38
 LARGEST_INTEGER = 2**31 - 1
 #: Voxels. Wider filters need more memory and time than machines have.
 LARGEST_SIGMA = 250.0
 LARGEST_EXPONENT = 64.0
-#: Levels of lists and dicts in a value; nested compositions are all within one value.
-_MAX_LEVELS = 100
 
 
 class ParamContext(NamedTuple):
@@ -119,50 +123,22 @@ def checked(
         return params
     try:
         # NumPy's numbers of few bits would overflow in what is computed from them.
-        params = _plain_params(params)
+        params = as_plain(params)
         _check_fields(checks, ParamContext(transform, params, shapes), params)
     except InvalidParam as refused:
         raise refused.kind(f"{type(transform).__name__}: params{refused.path} {refused}") from None
     return params
 
 
-def _plain_params(params: Any) -> Any:
-    if not isinstance(params, dict):
-        return params
-    plain = {}
-    for name, value in params.items():
-        try:
-            plain[name] = as_plain(value)
-        except InvalidParam as refused:
-            refused.path = f"[{name!r}]"
-            raise
-    return plain
-
-
 def as_plain(value: Any) -> Any:
-    """Return the same value in Python's own numbers and lists.
-
-    Raises:
-        InvalidParam: lists in it are nested too deeply, or contain themselves.
-    """
-    try:
-        return _plain(value, 0)
-    except _TooDeep:
-        text = f"must have at most {_MAX_LEVELS} levels of lists, got {reprlib.repr(value)}"
-        raise InvalidParam(ValueError, text) from None
-
-
-class _TooDeep(Exception):
-    """A value has more levels of lists and dicts than are allowed."""
-
-
-def _plain(value: Any, level: int) -> Any:
-    if level > _MAX_LEVELS:
-        raise _TooDeep
+    """Return the same value in Python's own numbers and lists."""
     if isinstance(value, dict):
-        return {name: _plain(element, level + 1) for name, element in value.items()}
-    if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
-        return [_plain(element, level + 1) for element in value]
+        return {name: as_plain(element) for name, element in value.items()}
+    if isinstance(value, np.ndarray):
+        # An array without axes becomes a number.
+        return as_plain(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [as_plain(element) for element in value]
     if isinstance(value, np.floating):
         return float(value)
     if isinstance(value, np.generic):
@@ -213,6 +189,7 @@ def anything(_: ParamContext, value: Any) -> None:
 def number(least: float = -LARGEST, most: float = LARGEST, *, above: float | None = None) -> Check:
     """Return a check for a finite number from least (or above another) to most, both included."""
     if above is not None:
+        # So that the check itself is one comparison with numbers included.
         least = math.nextafter(above, math.inf)
         allowed = f"be greater than {above:g} and at most {most:g}"
     elif (least, most) == (-LARGEST, LARGEST):
@@ -248,6 +225,7 @@ def integer(
     def check(context: ParamContext, value: Any) -> None:
         lowest = _in_context(least, context)
         highest = _in_context(most, context)
+        # Not `isinstance`: True is an int, and would be taken for 1.
         if type(value) is not int:
             raise _refused(TypeError, f"be {kind} from {lowest} to {highest}", value)
         if not lowest <= value <= highest:
@@ -317,6 +295,7 @@ def many(check: Check, length: Length | None = None, *, least: int = 0) -> Check
     def check_all(context: ParamContext, value: Any) -> None:
         if not isinstance(value, (list, tuple)):
             raise _refused(TypeError, "be a list", value)
+        # The right length may follow from the sample, as the number of its channels.
         expected = None if length is None else _in_context(length, context)
         if expected is not None and len(value) != expected:
             raise InvalidParam(
@@ -346,6 +325,7 @@ def where_not_none(name: str, check: Check) -> Check:
         name: the other param, which is declared before this one.
         check: the check of each element that is not None.
     """
+    # Lists of one length, whose elements are None at the same places.
     check_elements = for_each(name, optional(check))
 
     def check_all(context: ParamContext, value: Any) -> None:
@@ -381,6 +361,7 @@ def for_each(name: str, check: Check) -> Check:
 
 def channels_with(**checks: Check) -> dict[str, Check]:
     """Return checks for ``apply_to_channel`` and for lists with one element per channel in it."""
+    # First: the checks of the lists compare their lengths with it.
     all_checks = {"apply_to_channel": CHANNELS}
     for name, check in checks.items():
         all_checks[name] = for_each("apply_to_channel", check)

@@ -32,12 +32,12 @@ class VoxelGrid(NamedTuple):
 
     def cropped(self, first: Sequence[float]) -> VoxelGrid:
         """Return the grid whose first voxel is at this position, in voxels of the grid."""
+        # Of planes that are channels, the first axis is not cropped.
+        lead = len(self.steps) - len(first)
         start = list(self.start)
-        for step, distance in zip(self._own(self.steps, first), first, strict=True):
-            start = [
-                position + distance * component
-                for position, component in zip(start, step, strict=True)
-            ]
+        for step, distance in zip(self.steps[lead:], first, strict=True):
+            for axis, component in enumerate(step):
+                start[axis] += distance * component
         return self._replace(start=tuple(start))
 
     def rearranged(
@@ -51,26 +51,22 @@ class VoxelGrid(NamedTuple):
             shape: the number of voxels along each axis of this grid.
         """
         lead = len(self.steps) - len(order)
-        spacing = list(self.spacing)
-        steps = list(self.steps)
-        ends = [0.0] * len(order)
-        for axis, (source, is_flipped) in enumerate(zip(order, flipped, strict=True)):
-            spacing[lead + axis] = self.spacing[lead + source]
-            steps[lead + axis] = self.steps[lead + source]
+        spacing = list(self.spacing[:lead])
+        steps = list(self.steps[:lead])
+        # The first voxel of the result: the last one along each axis that is flipped.
+        first = [0.0] * len(order)
+        for source, is_flipped in zip(order, flipped, strict=True):
+            step = self.steps[lead + source]
             if is_flipped:
-                steps[lead + axis] = tuple(-component for component in self.steps[lead + source])
-                ends[source] = shape[source] - 1.0
-        start = self.cropped(ends).start
-        return VoxelGrid(tuple(spacing), tuple(steps), start)
+                step = tuple(-component for component in step)
+                first[source] = shape[source] - 1.0
+            spacing.append(self.spacing[lead + source])
+            steps.append(step)
+        return VoxelGrid(tuple(spacing), tuple(steps), self.cropped(first).start)
 
     def axis_spacing(self, dims: int) -> tuple[float, ...]:
         """Return the spacing of an array's axes; of planes that are channels, without the first."""
         return self.spacing[len(self.spacing) - dims :]
-
-    @staticmethod
-    def _own(values: Sequence[Any], axes: Sequence[Any]) -> Sequence[Any]:
-        """Return the values of the last axes; the first axis may be among the channels."""
-        return values[len(values) - len(axes) :]
 
 
 def grid_of_affine(affine: Any, dims: int) -> VoxelGrid:
@@ -83,6 +79,7 @@ def grid_of_affine(affine: Any, dims: int) -> VoxelGrid:
     Raises:
         ValueError: an affine without a positive, finite spacing along each axis.
     """
+    # Without the translation: spacing does not depend on where the image lies.
     columns = np.asarray(affine, np.float64)[:-1, :dims]
     # The length of each column.
     spacing = tuple(_length(column) for column in columns.T.tolist())
@@ -92,6 +89,30 @@ def grid_of_affine(affine: Any, dims: int) -> VoxelGrid:
         )
     steps = tuple(tuple(row) for row in np.eye(dims).tolist())
     return VoxelGrid(spacing, steps, (0.0,) * dims)
+
+
+def common_grid(grids: Mapping[str, VoxelGrid], advice: str) -> VoxelGrid | None:
+    """Return the first of the grids of arrays that are transformed together; None without any.
+
+    Args:
+        grids: by the arrays' names.
+        advice: how to resample one of the arrays, for the error.
+
+    Raises:
+        ValueError: two of them have different spacings.
+    """
+    if not grids:
+        return None
+    first, reference = next(iter(grids.items()))
+    for name, grid in grids.items():
+        # Affines are often float32, so that spacings differ in their last digits.
+        if not np.allclose(grid.spacing, reference.spacing, rtol=1e-3):
+            raise ValueError(
+                f"images that are transformed together must have one spacing, got {first}"
+                f" {reference.spacing} and {name} {grid.spacing}: resample one of them first, e.g."
+                f" by {advice}"
+            )
+    return reference
 
 
 def _length(vector: Sequence[float]) -> float:

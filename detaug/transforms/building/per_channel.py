@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.kernels.intensity import scale_around
 from detaug.transforms.building import checks, draws
-from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 
 T = TypeVar("T")
 
@@ -25,6 +26,7 @@ def per_axis(values: Sequence[T], shape: Sequence[int], otherwise: T) -> tuple[T
         shape: the image's spatial shape, (X, Y[, Z]).
         otherwise: the value of an axis of the volume that the image does not have.
     """
+    # Kernels do not loop over an axis of one voxel, nor filter along it.
     long = [value for value, length in zip(values, shape, strict=True) if length > 1]
     if len(long) == 3:
         return long[0], long[1], long[2]
@@ -42,7 +44,8 @@ def as_volume(channel: np.ndarray) -> np.ndarray:
 
 def flat_planes(channel: np.ndarray) -> np.ndarray:
     """Return a channel (X, Y[, Z]) as (X, Y * Z) of the volume that kernels see."""
-    return channel.reshape(per_axis(channel.shape, channel.shape, 1)[0], -1)
+    volume = as_volume(channel)
+    return volume.reshape(len(volume), -1)
 
 
 class ChannelTransform(ImageTransform):
@@ -59,7 +62,7 @@ class ChannelTransform(ImageTransform):
 
     def draw_channels(
         self,
-        rng: np.random.Generator,
+        rng: Generator,
         shapes: Shapes,
         name: str,
         drawn: Callable[[int | None], Any],
@@ -76,11 +79,24 @@ class ChannelTransform(ImageTransform):
         """
         if allowed is None:
             allowed = range(shapes["image"][0])
+        # First which channels, then their values: the order is a part of the bytes.
         channels = draws.channels_drawn(rng, allowed, self.p_per_channel)
+        # Only for the channels that are changed.
         return {"apply_to_channel": channels, name: self.for_channels(channels, drawn)}
+
+    def draw_scalars(
+        self, rng: Generator, shapes: Shapes, context: Context, name: str, wanted: RandomScalar
+    ) -> Params:
+        """Draw params as `draw_channels`, of a scalar; a callable may take ``channel``."""
+
+        def drawn(channel: int | None) -> float:
+            return draws.scalar(rng, wanted, {**context, "channel": channel})
+
+        return self.draw_channels(rng, shapes, name, drawn)
 
     def for_channels(self, channels: list[int], drawn: Callable[[int | None], T]) -> list[T]:
         """Draw a value for each channel; synchronized channels share one, drawn for None."""
+        # A callable may give each channel another value, so that it is told which one.
         if not self.synchronize_channels:
             return [drawn(channel) for channel in channels]
         if not channels:

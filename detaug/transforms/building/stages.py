@@ -64,6 +64,7 @@ def observe_transforms(observer: Observer | None) -> Iterator[None]:
 
     A pipeline that is called while the observer runs is applied as usual.
     """
+    # A context variable and not a global: other threads call pipelines at the same time.
     token = _observer.set(observer)
     try:
         yield
@@ -77,35 +78,28 @@ def apply_observed(transform: Applicable, workspace: Workspace, params: dict[str
     if observer is None:
         transform.apply_in(workspace, params)
         return
+    # The observer may call pipelines of its own, which must not come back to it.
     with observe_transforms(None):
         observer(transform, workspace, params)
 
 
 #: Elements of a list that are shown.
 _MAX_ELEMENTS = 12
-#: Levels of nested lists that are shown.
-_MAX_LEVELS = 8
 
 
 def shown_params(params: Mapping[str, Any]) -> str:
     """Return ``name=value, ...`` with six digits a number and the beginning of long lists."""
-    return _shown(params, 0)
+    return ", ".join(f"{name}={_short(value)}" for name, value in params.items())
 
 
-def _shown(params: Mapping[str, Any], level: int) -> str:
-    return ", ".join(f"{name}={_short(value, level)}" for name, value in params.items())
-
-
-def _short(value: Any, level: int) -> str:
+def _short(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
-    if not isinstance(value, (Mapping, list, tuple)):
-        return repr(value)
-    if level == _MAX_LEVELS:
-        return "..."
     if isinstance(value, Mapping):
-        return "{" + _shown(value, level + 1) + "}"
-    text = ", ".join(_short(element, level + 1) for element in value[:_MAX_ELEMENTS])
+        return "{" + shown_params(value) + "}"
+    if not isinstance(value, (list, tuple)):
+        return repr(value)
+    text = ", ".join(map(_short, value[:_MAX_ELEMENTS]))
     if len(value) > _MAX_ELEMENTS:
         text += f", ... {len(value)} in all"
     if isinstance(value, list):

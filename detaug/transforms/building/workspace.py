@@ -1,10 +1,15 @@
-"""The arrays that transforms work on, and volumes that are read on demand."""
+"""The arrays that transforms work on, and volumes that are read on demand.
+
+    caller's arrays, by name -> joined by role, float32 -> transforms, in place -> split, own dtypes
+
+A transform that changes nothing costs no copy: its array is the caller's until the end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,9 +18,12 @@ from detaug.transforms.building.checks import checked_array
 from detaug.transforms.building.gate import VOXEL_KEYS
 from detaug.transforms.building.grids import GRID, VoxelGrid
 
+T = TypeVar("T")
+
 #: Those of `VOXEL_KEYS` that are images.
 IMAGE_KEYS = ("image", "regression_target")
 _FLOAT32 = np.dtype(np.float32)
+#: (first plane, last plane) -> the first and the last voxel that are needed of these planes.
 Between = Callable[[int, int], tuple[Sequence[int], Sequence[int]]]
 
 
@@ -54,7 +62,8 @@ class Workspace:
         self._bypassing: dict[str, Any] = {}
         self._arrays: dict[str, Any] = {}
         for name, value in arrays.items():
-            if value is None or (name in VOXEL_KEYS and name not in roles):
+            is_left_alone = name in VOXEL_KEYS and name not in roles
+            if value is None or is_left_alone:
                 self._bypassing[name] = value
             elif name not in roles:
                 self._arrays[name] = value
@@ -88,6 +97,7 @@ class Workspace:
     def __getitem__(self, key: str) -> Any:
         value = self._arrays[key]
         if isinstance(value, LazyVolume):
+            # Kept as an array, so that it is read once.
             value = value.read_all()
             self.put(key, value)
         return value
@@ -111,7 +121,10 @@ class Workspace:
 
     def shapes(self) -> Mapping[str, Any]:
         """Return every array's shape, and plain integers as they are, for `Transform.sample`."""
+        # Every transform asks for it twice, and most change no shape.
         if self._shapes is None:
+            # Plain integers too: `Convert3DTo2D` leaves the numbers of channels for
+            # `Convert2DTo3D`.
             shapes: dict[str, Any] = {}
             for key, value in self._arrays.items():
                 if hasattr(value, "shape"):
@@ -183,7 +196,7 @@ class Workspace:
         """
         segmentation = self.lazy("segmentation") or self["segmentation"]
         original_dtypes = self._original_label_dtypes()
-        if original_dtypes and segmentation.dtype == _joined_dtype(original_dtypes):
+        if original_dtypes and segmentation.dtype == np.result_type(*original_dtypes):
             return original_dtypes
         return [segmentation.dtype]
 
@@ -197,8 +210,11 @@ class Workspace:
         It must not be written to unless it is owned.
         """
         array: np.ndarray = self[key]
-        dtype = _FLOAT32 if key in IMAGE_KEYS else array.dtype
+        dtype = array.dtype
+        if key in IMAGE_KEYS:
+            dtype = _FLOAT32
         if array.dtype != dtype or not array.flags.c_contiguous:
+            # Kept, so that the next transform need not convert it again.
             array = array.astype(dtype, order="C")
             self.put(key, array)
         return array
@@ -227,15 +243,15 @@ class Workspace:
         return source, destination
 
     def chosen_channels(
-        self, chosen: Collection[int], shaped: Callable[[np.ndarray], np.ndarray] = np.asarray
-    ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Yield the image's chosen channels as (channel, source, destination).
+        self, chosen: Mapping[int, T], shaped: Callable[[np.ndarray], np.ndarray] = np.asarray
+    ) -> Iterator[tuple[T, np.ndarray, np.ndarray]]:
+        """Yield (value, source, destination) for each of the image's chosen channels.
 
         The caller fills each destination; source and destination are one array if it is owned.
         Other channels are copied if necessary. If none is chosen, nothing is touched.
 
         Args:
-            chosen: indices of channels.
+            chosen: index of a channel -> the value that is yielded with it.
             shaped: returns the view of a channel that the caller works on.
 
         Raises:
@@ -247,12 +263,13 @@ class Workspace:
         for channel in chosen:
             if not 0 <= channel < len(source):
                 raise IndexError(
-                    f"params name channel {channel}, "
-                    f"but image has {len(source)} channel(s): 0 to {len(source) - 1}"
+                    f"params name channel {channel}, but image has {len(source)} channel(s): 0 to"
+                    f" {len(source) - 1}"
                 )
+        # All channels, in order: a new destination must not keep uninitialised memory.
         for channel in range(len(source)):
             if channel in chosen:
-                yield channel, shaped(source[channel]), shaped(destination[channel])
+                yield chosen[channel], shaped(source[channel]), shaped(destination[channel])
             elif destination is not source:
                 destination[channel] = source[channel]
 
@@ -272,6 +289,7 @@ class Workspace:
                 raise ValueError(
                     f"the pipeline makes {key}, and another array has that name: rename it"
                 )
+            # The very object that was passed, also where it is no NumPy array.
             if key in self._unchanged and value is self._unchanged[key]:
                 for name in self._names[key]:
                     output[name] = self._input[name]
@@ -284,8 +302,6 @@ class Workspace:
     def _split(self, key: str, value: Any) -> dict[str, Any]:
         """Return a role's array, or levels of deep supervision, as the caller's arrays by name."""
         names = self._names.get(key, [key])
-        if isinstance(value, list) and len(names) == 1:
-            return {names[0]: [self._restored(key, names[0], level) for level in value]}
         if isinstance(value, list):
             levels = [self._split(key, level) for level in value]
             return {name: [level[name] for level in levels] for name in names}
@@ -294,27 +310,30 @@ class Workspace:
         counts = [len(self._checked[name]) for name in names]
         if sum(counts) != len(value):
             raise ValueError(
-                f"{', '.join(names)} are all {key}, {sum(counts)} channels together, "
-                f"and the pipeline made {len(value)} of "
-                "them: which of them belong to which name is unknown. Pass them as one array"
+                f"{', '.join(names)} are all {key}, {sum(counts)} channels together, and the"
+                f" pipeline made {len(value)} of them: which of them belong to which name is"
+                " unknown. Pass them as one array"
             )
         parts = np.split(value, np.cumsum(counts)[:-1])
-        return {
-            name: self._restored(key, name, part) for name, part in zip(names, parts, strict=True)
-        }
+        restored = {}
+        for name, part in zip(names, parts, strict=True):
+            restored[name] = self._restored(key, name, part)
+        return restored
 
     def _restored(self, key: str, name: str, array: np.ndarray) -> Any:
         """Return an array in the dtype and of the kind of the caller's array of that name.
 
         An array that the caller did not pass is of the kind of the image.
         """
+        # Transforms compute in float32; a float16 or float64 image comes back as such.
         if key in IMAGE_KEYS and name in self._checked:
             array = array.astype(self._checked[name].dtype, copy=False)
         if key == "segmentation":
             array = self._in_original_dtype(name, array)
         model = self._input.get(name)
         if model is None:
-            model = self._input.get(self._names.get("image", [name])[0])
+            first_image, *_ = self._names.get("image", [name])
+            model = self._input.get(first_image)
         if not isinstance(model, torch.Tensor):
             return array
         if min(array.strides, default=0) < 0:
@@ -329,71 +348,52 @@ class Workspace:
             ValueError: that dtype does not hold a label that a transform has written.
         """
         original_dtypes = self._original_label_dtypes()
-        if len(original_dtypes) < 2 or labels.dtype != _joined_dtype(original_dtypes):
+        if len(original_dtypes) < 2 or labels.dtype != np.result_type(*original_dtypes):
             # Nothing was joined, or a transform has changed the dtype.
             return labels
         dtype = self._checked[name].dtype
-        if dtype == labels.dtype:
-            return labels
-        result: np.ndarray = labels.astype(dtype)
-        if not np.array_equal(result, labels):
+        converted = _labels_as(dtype, labels)
+        if converted is None:
             raise ValueError(
-                f"the pipeline writes labels into {name} "
-                f"that its dtype, {dtype}, does not hold: convert it first, e.g. "
-                f"{name}.astype(numpy.{labels.dtype})"
+                f"the pipeline writes labels into {name} that its dtype, {dtype}, does not hold:"
+                f" convert it first, e.g. {name}.astype(numpy.{labels.dtype})"
             )
-        return result
+        return converted
 
 
 def _joined(role: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return arrays of one role as one array, joined along their channels."""
     if len(arrays) == 1:
         return next(iter(arrays.values()))
+    # Channels of one array must lie on each other.
     if len({array.shape[1:] for array in arrays.values()}) > 1:
         shown = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in arrays.items())
         raise ValueError(f"arrays of one role ({role}) must have one spatial shape, got {shown}")
     if role != "segmentation":
         return np.concatenate(list(arrays.values()))
-    dtype = _joined_dtype([array.dtype for array in arrays.values()])
-    converted = [_labels_as(dtype, name, array) for name, array in arrays.items()]
+    dtype = np.result_type(*arrays.values())
+    converted = []
+    for name, array in arrays.items():
+        labels = _labels_as(dtype, array)
+        if labels is None:
+            # Only float64 is too narrow: NumPy's join of 64-bit integers with another kind.
+            raise ValueError(
+                f"segmentations of several dtypes are joined as {dtype}, which does not hold all"
+                f" labels of {name} ({array.dtype}): renumber them, e.g. with numpy.unique"
+            )
+        converted.append(labels)
     return np.concatenate(converted)
 
 
-def _joined_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
-    """Return the dtype in which labels of several dtypes are joined."""
-    dtype = np.result_type(*dtypes)
-    if dtype.kind == "f" and all(one.kind in "biu" for one in dtypes):
-        # NumPy joins int64 and uint64 as float64, which does not hold all of their numbers.
-        return np.dtype(np.int64)
-    return dtype
-
-
-def _labels_as(dtype: np.dtype[Any], name: str, labels: np.ndarray) -> np.ndarray:
-    """Return labels in the dtype in which they are joined with others.
-
-    Raises:
-        ValueError: that dtype does not hold one of them.
-    """
-    is_wide = labels.dtype.kind in "iu" and labels.dtype.itemsize == 8
-    if not is_wide or labels.dtype == dtype:
-        return labels.astype(dtype, copy=False)
-    low = int(labels.min(initial=0))
-    high = int(labels.max(initial=0))
-    limits = _limits_of(dtype)
-    if low < -limits or high > limits:
-        raise ValueError(
-            f"segmentations of several dtypes are joined as {dtype}, which holds all whole numbers "
-            f"from {-limits} to {limits}, and {name} ({labels.dtype}) has labels from {low} to "
-            f"{high}: renumber them, e.g. with numpy.unique"
-        )
-    return labels.astype(dtype)
-
-
-def _limits_of(dtype: np.dtype[Any]) -> int:
-    """Return the largest number up to which a dtype holds all whole numbers."""
-    if dtype.kind == "f":
-        return int(2 ** (np.finfo(dtype).nmant + 1))
-    return int(np.iinfo(dtype).max)
+def _labels_as(dtype: np.dtype[Any], labels: np.ndarray) -> np.ndarray | None:
+    """Return labels in another dtype, or None if that does not hold one of them."""
+    if labels.dtype == dtype:
+        return labels
+    converted: np.ndarray = labels.astype(dtype)
+    # Compared after the way back: NumPy would compare 64-bit integers with floats as floats.
+    if np.array_equal(converted.astype(labels.dtype), labels, equal_nan=True):
+        return converted
+    return None
 
 
 class LazyVolume:
@@ -453,6 +453,7 @@ class _Planes(LazyVolume):
         self.dtype = volume.dtype
 
     def read(self, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
+        # All planes: a transform between the conversions works on every channel.
         planes = self._volume.shape[1]
         array = self._volume.read([0, *starts], [planes, *stops])
         return array.reshape(self.shape[0], *array.shape[2:])
@@ -473,8 +474,8 @@ def spatial_shape(shapes: Mapping[str, Any], **wanted: Sequence[int]) -> tuple[i
         raise ValueError(f"the sample's arrays differ in their spatial shape: {spaces}")
     if not spaces:
         raise ValueError(
-            f"the sample has none of {', '.join(VOXEL_KEYS)}, "
-            "so that its spatial shape is not known"
+            f"the sample has none of {', '.join(VOXEL_KEYS)}, so that its spatial shape is not "
+            "known"
         )
     space = next(iter(spaces.values()))
     for name, size in wanted.items():

@@ -56,6 +56,8 @@ def displacement(
     field = np.zeros((3, *(1,) * num_missing_axes, *shape), np.float32)
     means = []
     for stream, (sigma, magnitude) in enumerate(zip(sigmas, magnitudes, strict=True)):
+        # Each component has a stream of its own: one axis' displacement does not depend on the
+        # others.
         component = field[num_missing_axes + stream]
         values = component.reshape(-1)
         add_normals(values, values, np.float32(1), *key_words(key), np.uint32(stream))
@@ -63,10 +65,12 @@ def displacement(
             mean = _filter_narrowly(component, float(sigma))
         else:
             mean = _filter_widely(component, float(sigma))
+        # The largest that occurs, not an expected one: the magnitude is a promise for every voxel.
         largest = max(-float(component.min()), float(component.max()))
         scale = np.float32(0)
         if largest > 0:
             scale = np.float32(max(float(magnitude), _LEAST_MAGNITUDE) / largest)
+        # Its mean scales with it: the patch may be moved back by that.
         component *= scale
         means.append(mean * float(scale))
     return field, means
@@ -99,16 +103,16 @@ def _filter_widely(noise: np.ndarray, sigma: float) -> float:
     bases = [_basis(n, count) for n, count in zip(noise.shape, counts, strict=True)]
     raw = np.empty(counts, np.float32)
     project(noise, *bases, raw)
-    x_weights, y_weights, z_weights = [
-        _gaussian_weights(n, count, sigma) for n, count in zip(noise.shape, counts, strict=True)
-    ]
+    weighted = raw.astype(np.float64)
+    for axis, (n, count) in enumerate(zip(noise.shape, counts, strict=True)):
+        along_axis = [1, 1, 1]
+        along_axis[axis] = count
+        weighted *= _gaussian_weights(n, count, sigma).reshape(along_axis)
     # The kernel takes four functions along Z at a time: zeros fill the last four up.
     count_x, count_y, count_z = counts
     padded_z = math.ceil(count_z / 4) * 4
     coefficients = np.zeros((count_x, count_y, padded_z), np.float32)
-    coefficients[:, :, :count_z] = (
-        raw * x_weights[:, None, None] * y_weights[None, :, None] * z_weights[None, None, :]
-    )
+    coefficients[:, :, :count_z] = weighted
     x_basis, y_basis, z_basis = bases
     padded_z_basis = np.zeros((padded_z, noise.shape[2]), np.float32)
     padded_z_basis[:count_z] = z_basis.T
@@ -185,9 +189,12 @@ def _basis(length: int, count: int) -> np.ndarray:
     table = np.empty((length, count), np.float64)
     for index in range(count):
         f = (index + 1) // 2
-        # The squares of these two are 1 at every voxel, those of all others 1/2 on average.
-        is_one_everywhere = index == 0 or 2 * f == length
-        norm = math.sqrt((1.0 if is_one_everywhere else 2.0) / length)
+        # The squares of the first function, and of the last of an even number, are 1 at every
+        # voxel, those of all others 1/2 on average.
+        inverse_mean_square = 2.0
+        if index == 0 or 2 * f == length:
+            inverse_mean_square = 1.0
+        norm = math.sqrt(inverse_mean_square / length)
         is_sine = index > 0 and index % 2 == 0
         circle = sines if is_sine else cosines
         table[:, index] = [circle[f * x % length] * norm for x in range(length)]

@@ -27,6 +27,7 @@ def resampling_dtype(workspace: Workspace, padding: float) -> np.dtype[Any]:
     low = padding
     high = padding
     labels = workspace.lazy("segmentation") or workspace["segmentation"]
+    # Labels that int16 holds by their dtype are not looked at: the look takes as long as a crop.
     if not np.can_cast(labels.dtype, _INT16):
         # Only here, since it reads a lazy segmentation as a whole.
         least, largest = _least_and_largest_label(workspace["segmentation"])
@@ -44,8 +45,7 @@ def _least_and_largest_label(labels: np.ndarray) -> tuple[float, float]:
         raise ValueError(
             "SpatialTransform takes labels that are whole numbers, and the segmentation "
             f"({labels.dtype}) has {_first_other(labels)!r}. Pass soft labels as "
-            "regression_target; "
-            "replace NaN by a label, e.g. -1"
+            "regression_target; replace NaN by a label, e.g. -1"
         )
     low = labels.min().item()
     high = labels.max().item()

@@ -88,26 +88,31 @@ class PatchMap:
         middle = [(n - 1) / 2 for n in self._patch]
         if elastic is not None:
             self._field, means = displacement(patch_size, **elastic)
+            # Never less than `displacement` makes them.
             largest_displacements = [max(abs(most), 1e-8) for most in elastic["magnitudes"]]
             if center_deformation:
                 middle = [m + mean for m, mean in zip(middle, means, strict=True)]
-        matrix = identity(dims) if affine is None else affine
-        offset = []
-        for position, n, mapped in zip(center, self._space, applied(matrix, middle), strict=True):
-            offset.append(position - n / 2 - mapped)
-        if align_corners:
-            # grid_sample then spreads the source's n voxel edges over its n - 1 steps between
-            # centres.
-            shrink = [(n - 1) / n for n in self._space]
-            matrix = [[value * s for value in row] for row, s in zip(matrix, shrink, strict=True)]
-            offset = [value * s for value, s in zip(offset, shrink, strict=True)]
-        self._matrix = [[float(value) for value in row] for row in matrix]
-        self._offset = [value + (n - 1) / 2 for value, n in zip(offset, self._space, strict=True)]
+        matrix = affine
+        if matrix is None:
+            matrix = identity(dims)
+        # A row of the matrix for each axis of the source.
+        self._matrix: Matrix = []
+        self._offset: list[float] = []
         # How far from its undisplaced place a voxel may draw on the source, along each axis.
-        self._reach = []
-        for row in self._matrix:
-            pairs = zip(row, largest_displacements, strict=True)
-            self._reach.append(sum(abs(value) * most for value, most in pairs) + _REACH)
+        self._reach: list[float] = []
+        rows = zip(matrix, center, self._space, applied(matrix, middle), strict=True)
+        for row, position, n, mapped in rows:
+            shrink = 1.0
+            if align_corners:
+                # grid_sample then spreads the source's n voxel edges over its n - 1 steps between
+                # centres.
+                shrink = (n - 1) / n
+            values = [value * shrink for value in row]
+            self._matrix.append(values)
+            self._offset.append((position - n / 2 - mapped) * shrink + (n - 1) / 2)
+            displacements = zip(values, largest_displacements, strict=True)
+            reach = sum(abs(value) * most for value, most in displacements)
+            self._reach.append(reach + _REACH)
 
     def region(self) -> tuple[list[int], list[int]]:
         """Return the box of the source outside of which no voxel is read.
@@ -118,9 +123,14 @@ class PatchMap:
         lows = []
         highs = []
         for row, offset in zip(self._matrix, self._offset, strict=True):
-            extents = [value * (size - 1) for value, size in zip(row, self._patch, strict=True)]
-            lows.append(offset + sum(min(0.0, extent) for extent in extents))
-            highs.append(offset + sum(max(0.0, extent) for extent in extents))
+            low = offset
+            high = offset
+            for value, size in zip(row, self._patch, strict=True):
+                extent = value * (size - 1)
+                low += min(0.0, extent)
+                high += max(0.0, extent)
+            lows.append(low)
+            highs.append(high)
         return self._box_around(lows, highs)
 
     def between(self, first: int, last: int) -> tuple[list[int], list[int]]:
@@ -158,10 +168,13 @@ class PatchMap:
         The part of a patch between two planes is a convex body, whose corners are on such lines.
         """
         patch_corners = list(product(*[(0, n - 1) for n in self._patch]))
+        # By BLAS: what is read besides the voxels that count has no effect on a batch.
         corners = np.array(patch_corners) @ np.transpose(self._matrix) + self._offset
-        pairs = np.array(list(combinations_with_replacement(range(len(corners)), 2)))
-        starts = corners[pairs[:, 0]]
-        ways = corners[pairs[:, 1]] - starts
+        # A corner with itself as well: that line is where a patch of one voxel lies.
+        pairs = list(combinations_with_replacement(range(len(corners)), 2))
+        first, second = np.transpose(pairs)
+        starts = corners[first]
+        ways = corners[second] - starts
         rises = ways[:, :1].copy()
         rises[rises == 0] = 1
         return _Lines(starts, ways, rises)
@@ -197,8 +210,9 @@ class PatchMap:
         Returns:
             (C, *patch) float32.
         """
+        voxels = source.reshape(len(source), -1)
         patch = self._empty_patch(len(source), np.dtype(np.float32))
-        arguments = (source.reshape(len(source), -1), patch, *self._map_arguments(window))
+        arguments = (voxels, patch, *self._map_arguments(window))
         if mode == "nearest":
             resample_nearest(*arguments, float(value))
         elif mode == "bilinear":
@@ -227,10 +241,9 @@ class PatchMap:
         Returns:
             (C, *patch) of the source's dtype.
         """
-        labels = np.ascontiguousarray(source, dtype)
+        labels = np.ascontiguousarray(source, dtype).reshape(len(source), -1)
         patch = self._empty_patch(len(source), dtype)
-        where = self._map_arguments(window)
-        arguments = (labels.reshape(len(labels), -1), patch, *where, dtype.type(value))
+        arguments = (labels, patch, *self._map_arguments(window), dtype.type(value))
         if mode == "nearest":
             resample_nearest(*arguments)
         elif dtype == np.int16:
@@ -250,6 +263,7 @@ class PatchMap:
     def _map_arguments(self, window: Window | None) -> tuple[Any, ...]:
         """Return the arguments ``shape``, ``matrix``, ``offset``, ``displacement`` of kernels."""
         if window is None:
+            # The array is all of the volume.
             window = ([0] * len(self._space), self._space)
         starts, extents = window
         shape = coordinates.layout(

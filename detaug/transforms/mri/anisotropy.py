@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.kernels.low_resolution import interpolate
 from detaug.transforms.building import checks, draws, gate
@@ -58,11 +59,8 @@ class Anisotropy(ChannelTransform):
         self.downsampling = checks.random_scalar("downsampling", downsampling, minimum=1)
         self.profile = checks.one_of("profile", profile, ("point", "box"))
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        dims = len(shapes["image"]) - 1
-        axes: Sequence[int] = range(dims)
-        if self.axes is not None:
-            axes = checks.axes("axes", self.axes, dims)
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
+        axes = checks.axes_of_sample("axes", self.axes, len(shapes["image"]) - 1)
 
         def axis_and_distance(channel: int | None) -> tuple[int, float]:
             axis = draws.choice(rng, axes)
@@ -70,6 +68,7 @@ class Anisotropy(ChannelTransform):
             return axis, distance
 
         params = self.draw_channels(rng, shapes, "slices", axis_and_distance)
+        # Drawn as pairs, so that an axis and its distance belong to one channel.
         slices = params.pop("slices")
         params["axes"] = [axis for axis, _ in slices]
         params["downsampling"] = [distance for _, distance in slices]
@@ -80,11 +79,11 @@ class Anisotropy(ChannelTransform):
         shape = workspace["image"].shape[1:]
         changes = {}
         for channel, axis, distance in by_channel(params, "axes", "downsampling"):
+            # One slice for each voxel is the image itself.
             if distance != 1 and shape[axis] > 1:
-                changes[channel] = axis, float(distance)
-        for channel, source, destination in workspace.chosen_channels(changes):
-            axis, distance = changes[channel]
-            self._degrade(source, destination, axis, distance)
+                changes[channel] = (axis, float(distance))
+        for change, source, destination in workspace.chosen_channels(changes):
+            self._degrade(source, destination, *change)
 
     def _degrade(
         self, source: np.ndarray, destination: np.ndarray, axis: int, distance: float
@@ -96,6 +95,7 @@ class Anisotropy(ChannelTransform):
         """
         shape = source.shape
         n = shape[axis]
+        # The kernel and the sums work along the middle one of three axes.
         rows = (-1, n, math.prod(shape[axis + 1 :]))
         centres = _slice_centres(n, distance)
         if self.profile == "box":
@@ -104,7 +104,8 @@ class Anisotropy(ChannelTransform):
             first, shares = _point_shares(n, centres)
         slices = _averaged(source.reshape(rows), first, shares)
         # Counted in slices; a voxel beyond the outermost slice lies on it.
-        positions = np.clip((np.arange(n) - centres[0]) / distance, 0.0, len(centres) - 1.0)
+        positions = (np.arange(n) - centres[0]) / distance
+        positions = np.clip(positions, 0.0, len(centres) - 1.0)
         lower = np.floor(positions).astype(np.int64)
         weight = (positions - lower).astype(np.float32)
         interpolate(slices, destination.reshape(rows), lower, weight, True)
@@ -119,6 +120,7 @@ def _slice_centres(n: int, distance: float) -> np.ndarray:
         distance: from one slice to the next, in voxels.
     """
     num_slices = max(1, math.floor(n / distance))
+    # What the slices leave over is at both ends of the axis.
     origin = (n - 1) / 2.0 - (num_slices - 1) / 2.0 * distance
     centres: np.ndarray = origin + np.arange(num_slices) * distance
     return centres
@@ -136,15 +138,16 @@ def _box_shares(
     """Return each slice's first voxel, and float32 shares of that one and those after it."""
     # Counted from the axis' first edge, which is half a voxel before voxel 0's centre: so voxel i
     # reaches from i to i + 1.
-    start = np.maximum(centres - distance / 2.0 + 0.5, 0.0)
-    end = np.minimum(centres + distance / 2.0 + 0.5, float(n))
-    first = np.floor(start).astype(np.int64)
-    sizes = np.minimum(np.ceil(end).astype(np.int64), n) - first
+    starts = np.maximum(centres - distance / 2.0 + 0.5, 0.0)
+    ends = np.minimum(centres + distance / 2.0 + 0.5, float(n))
+    first = np.floor(starts).astype(np.int64)
+    last = np.minimum(np.ceil(ends).astype(np.int64), n)
     shares = []
-    for index in range(len(centres)):
-        voxels = first[index] + np.arange(sizes[index])
-        overlaps = np.minimum(voxels + 1.0, end[index]) - np.maximum(voxels, start[index])
-        shares.append((overlaps / (end[index] - start[index])).astype(np.float32))
+    for first_voxel, last_voxel, start, end in zip(first, last, starts, ends, strict=True):
+        voxels = np.arange(first_voxel, last_voxel)
+        overlaps = np.minimum(voxels + 1.0, end) - np.maximum(voxels, start)
+        share = overlaps / (end - start)
+        shares.append(share.astype(np.float32))
     return first, shares
 
 
@@ -157,9 +160,11 @@ def _averaged(rows: np.ndarray, first: np.ndarray, shares: Sequence[np.ndarray])
         shares: of each slice's voxels, from its first one on.
     """
     slices = rows.take(first, axis=1)
-    slices *= np.array([slice_shares[0] for slice_shares in shares])[:, None]
+    first_shares = np.array([slice_shares[0] for slice_shares in shares])
+    slices *= first_shares[:, None]
     for index, slice_shares in enumerate(shares):
         # A loop instead of a product of matrices: BLAS would add in an order of its own.
         for offset in range(1, len(slice_shares)):
-            slices[:, index] += rows[:, first[index] + offset] * slice_shares[offset]
+            voxels = rows[:, first[index] + offset]
+            slices[:, index] += voxels * slice_shares[offset]
     return slices

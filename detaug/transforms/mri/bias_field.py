@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.kernels.intensity import multiply_by_field
 from detaug.transforms.building import draws
@@ -24,6 +25,7 @@ _CENTRE = np.zeros(1)
 
 
 def _num_coefficients(context: ParamContext) -> int:
+    # It follows from the order and from the sample's dimensions.
     return len(_degrees(context.transform.order, context.dims()))
 
 
@@ -69,7 +71,7 @@ class BiasField(ChannelTransform):
         self.order = integer("order", order, 0, 10)
         self.basis = one_of("basis", basis, ("powers", "legendre"))
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         degrees = _degrees(self.order, len(shapes["image"]) - 1)
 
         def coefficients(channel: int | None) -> list[float]:
@@ -83,11 +85,13 @@ class BiasField(ChannelTransform):
         shape = workspace["image"].shape[1:]
         fields = {}
         for channel, coefficients in by_channel(params, "coefficients"):
+            # Without them the field is 1 everywhere.
             if any(coefficients):
                 fields[channel] = coefficients
+        # The same for all channels, whose fields differ in their coefficients alone.
         positions = per_axis([_positions(n) for n in shape], shape, _CENTRE)
-        for channel, source, destination in workspace.chosen_channels(fields, flat_planes):
-            powers = self._powers(fields[channel], shape)
+        for coefficients, source, destination in workspace.chosen_channels(fields, flat_planes):
+            powers = self._powers(coefficients, shape)
             multiply_by_field(source, destination, powers, *positions)
 
     def _powers(self, coefficients: Sequence[float], shape: Sequence[int]) -> np.ndarray:
@@ -100,12 +104,13 @@ class BiasField(ChannelTransform):
         Returns:
             One axis for each of the volume that kernels see; float64.
         """
+        # The kernel knows powers only, by Horner's scheme: other bases are multiplied out.
         polynomials = _polynomials(self.order, self.basis)
+        all_degrees = _degrees(self.order, len(shape))
         powers = np.zeros((self.order + 1,) * len(shape))
-        for degrees, coefficient in zip(
-            _degrees(self.order, len(shape)), coefficients, strict=True
-        ):
+        for degrees, coefficient in zip(all_degrees, coefficients, strict=True):
             for terms in product(*[polynomials[degree] for degree in degrees]):
+                # Multiplied from left to right: the order of rounding is a part of the bytes.
                 share = float(coefficient)
                 for _, factor in terms:
                     share *= factor
@@ -121,7 +126,8 @@ class BiasField(ChannelTransform):
 
 def _degrees(order: int, dims: int) -> list[tuple[int, ...]]:
     """Return all tuples of degrees, one per axis, whose sum is at most the order."""
-    return [degrees for degrees in product(range(order + 1), repeat=dims) if sum(degrees) <= order]
+    all_degrees = product(range(order + 1), repeat=dims)
+    return [degrees for degrees in all_degrees if sum(degrees) <= order]
 
 
 def _positions(n: int) -> np.ndarray:
@@ -134,6 +140,7 @@ def _positions(n: int) -> np.ndarray:
 
 def _polynomials(order: int, basis: str) -> list[list[tuple[int, float]]]:
     """Return the basis' polynomials of degree 0 to order, each as its (power, coefficient)s."""
+    # One term each: nothing is multiplied out, and nothing is rounded.
     if basis == "powers":
         return [[(power, 1.0)] for power in range(order + 1)]
     polynomials = []
@@ -149,6 +156,7 @@ def _legendre(order: int) -> list[list[float]]:
     """
     polynomials = [[1.0], [0.0, 1.0]]
     for n in range(1, order):
+        # Times x: every coefficient moves to the next power.
         raised = [0.0, *polynomials[n]]
         before = [*polynomials[n - 1], 0.0, 0.0]
         following = []

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.kernels.scalars import cosine, sine
 from detaug.transforms.building import checks, draws, gate
@@ -119,9 +120,11 @@ def extended(volume: np.ndarray, axis: int) -> np.ndarray:
     along_axis = [1] * volume.ndim
     along_axis[axis] = -1
     # A cubic with slope 0 at both ends: the fade begins and ends without a kink, which would ring.
-    share = (part * part * (3.0 - 2.0 * part)).astype(np.float32).reshape(along_axis)
+    fade = part * part * (3.0 - 2.0 * part)
+    share = fade.astype(np.float32).reshape(along_axis)
     bridge = volume.take(n - 1 - steps, axis)
-    bridge += share * (volume.take(added - 1 - steps, axis) - bridge)
+    beginning = volume.take(added - 1 - steps, axis)
+    bridge += share * (beginning - bridge)
     return np.concatenate((volume, bridge), axis)
 
 
@@ -138,8 +141,11 @@ def filter_axis(volumes: Iterable[np.ndarray], axis: int, gains: np.ndarray) -> 
     """
     n = gains.shape[1]
     frequencies = np.arange(n // 2 + 1)
-    means = (gains[:, _shifted(n, frequencies)] + gains[:, _shifted(n, -frequencies)]) / 2
+    gains_of_frequencies = gains[:, _shifted(n, frequencies)]
+    gains_of_negatives = gains[:, _shifted(n, -frequencies)]
+    means = (gains_of_frequencies + gains_of_negatives) / 2
     summands = map(partial(_weighted_k_space, axis), volumes, means)
+    # The first one's memory holds the sum.
     total = next(summands)
     for summand in summands:
         total += summand
@@ -150,10 +156,12 @@ def filter_axis(volumes: Iterable[np.ndarray], axis: int, gains: np.ndarray) -> 
 
 def _weighted_k_space(axis: int, volume: np.ndarray, gains: np.ndarray) -> np.ndarray:
     """Return k-space along an axis, each frequency from 0 to n // 2 multiplied by its gain."""
+    # Frequencies along the one axis only: others are not changed.
     k_space = _to_k_space(volume, (axis,))
     along_axis = [1] * (volume.ndim + 1)
     along_axis[axis] = -1
     numbers = _real_and_imaginary(k_space)
+    # In place: k-space takes twice the volume's memory.
     numbers *= gains.astype(np.float32).reshape(along_axis)
     return k_space
 
@@ -204,11 +212,8 @@ class Ghosting(ChannelTransform):
         if restore is not None:
             self.restore = checks.random_scalar("restore", restore, minimum=0, maximum=1)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        dims = len(shapes["image"]) - 1
-        axes: Sequence[int] = range(dims)
-        if self.axes is not None:
-            axes = checks.axes("axes", self.axes, dims)
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
+        axes = checks.axes_of_sample("axes", self.axes, len(shapes["image"]) - 1)
 
         def ghosts(_: int | None) -> Params:
             drawn: Params = {
@@ -231,9 +236,9 @@ class Ghosting(ChannelTransform):
             axis = ghosts["axis"]
             gains = _ghost_gains(space[axis], ghosts)
             if (gains != 1).any():
-                changes[channel] = axis, gains
-        for channel, source, destination in workspace.chosen_channels(changes):
-            axis, gains = changes[channel]
+                changes[channel] = (axis, gains)
+        for change, source, destination in workspace.chosen_channels(changes):
+            axis, gains = change
             destination[...] = filter_axis([source], axis, gains[None])
 
 
@@ -243,6 +248,7 @@ def _ghost_gains(n: int, ghosts: Params) -> np.ndarray:
     if not ghosts["num_ghosts"]:
         return gains
     gains[:: ghosts["num_ghosts"]] = 1.0 - ghosts["intensity"]
+    # Without frequency 0 and its neighbours the image would lose its brightness.
     if ghosts["restore"] is None:
         gains[n // 2] = 1.0
     else:
@@ -282,7 +288,7 @@ class Spikes(ChannelTransform):
         self.num_spikes = checks.integer_range("num_spikes", num_spikes, minimum=0)
         self.intensity = checks.random_scalar("intensity", intensity)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         axes = shapes["image"][1:]
 
         def spikes(_: int | None) -> Params:
@@ -301,23 +307,22 @@ class Spikes(ChannelTransform):
         for channel, spikes in by_channel(params, "spikes"):
             if spikes["intensity"] != 0 and spikes["positions"]:
                 spikes_by_channel[channel] = spikes
-        for channel, source, destination in workspace.chosen_channels(spikes_by_channel, as_volume):
-            spikes = spikes_by_channel[channel]
+        for spikes, source, destination in workspace.chosen_channels(spikes_by_channel, as_volume):
             amplitude = spikes["intensity"] * _largest_in_k_space(source) / source.size
             if not math.isfinite(amplitude):
                 destination.fill(np.nan)
                 continue
             positions = np.array(spikes["positions"])
-            waves = [
-                _waves(n, along_axis) for n, along_axis in zip(shape, positions.T, strict=True)
-            ]
-            x, y, z = per_axis(waves, shape, np.repeat(_NO_WAVE[None], len(positions), 0))
+            waves = list(map(_waves, shape, positions.T))
+            no_waves = np.repeat(_NO_WAVE[None], len(positions), 0)
+            x, y, z = per_axis(waves, shape, no_waves)
             _add_waves(source, destination, x * amplitude, y, z.astype(np.float32))
 
 
 def _largest_in_k_space(volume: np.ndarray) -> float:
     """Return the largest absolute value in k-space; not finite where one of the voxels is not."""
     numbers = _real_and_imaginary(_to_k_space(volume, _ALL_AXES))
+    # In parts: squares in float64 of all of k-space would take twice its memory.
     largest_of_parts = []
     for part in _parts(numbers.shape):
         squares = np.square(numbers[part], dtype=np.float64).sum(-1)
@@ -332,6 +337,7 @@ def _waves(n: int, positions: np.ndarray) -> np.ndarray:
     Returns:
         (spikes, 2, n): real and imaginary parts.
     """
+    # Positions count from the lowest frequency.
     frequencies = np.floor(positions * n).astype(np.int64) - n // 2
     waves: np.ndarray = _roots_of_unity(n)[np.outer(frequencies, np.arange(n)) % n]
     return np.ascontiguousarray(waves.swapaxes(1, 2))
@@ -340,6 +346,7 @@ def _waves(n: int, positions: np.ndarray) -> np.ndarray:
 @lru_cache(maxsize=64)
 def _roots_of_unity(n: int) -> np.ndarray:
     """Return exp(2 pi i k / n) for k < n as (n, 2) float64: cosine and sine."""
+    # One by one: NumPy's cosines differ between CPUs.
     angles = [2.0 * math.pi * k / n for k in range(n)]
     return np.array([(cosine(angle), sine(angle)) for angle in angles])
 
@@ -351,13 +358,15 @@ def _add_waves(
     """Add the sum over s of the real part of ``x[s, i] y[s, j] z[s, k]``; both may be one array."""
     outer = np.multiply.outer
     for part in _parts(source.shape):
+        # A part at a time: its waves stay in the cache while all spikes are added.
         changed = destination[part]
         changed[...] = source[part]
         # Complex numbers are multiplied by hand, since NumPy may contract their products.
         for (x_re, x_im), (y_re, y_im), (cosines, sines) in zip(x[..., part], y, z, strict=True):
             re = outer(x_re, y_re) - outer(x_im, y_im)
             im = outer(x_re, y_im) + outer(x_im, y_re)
-            changed += outer(re.astype(np.float32), cosines) - outer(im.astype(np.float32), sines)
+            real_part = outer(re.astype(np.float32), cosines)
+            changed += real_part - outer(im.astype(np.float32), sines)
 
 
 def _parts(shape: Sequence[int]) -> list[slice]:
@@ -394,23 +403,22 @@ class GibbsNoise(ChannelTransform):
         super().__init__(p_per_channel, synchronize_channels)
         self.alpha = checks.random_scalar("alpha", alpha, minimum=0, maximum=1)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        def alpha(_: int | None) -> float:
-            return draws.scalar(rng, self.alpha, context)
-
-        return self.draw_channels(rng, shapes, "alphas", alpha)
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
+        return self.draw_scalars(rng, shapes, context, "alphas", self.alpha)
 
     @takes(**channels_with(alphas=number(0, 1)))
     def change(self, workspace: Workspace, params: Params) -> None:
         space = workspace["image"].shape[1:]
-        farthest = sum(float(squares.max()) for squares in _squares_from_middle(space)[0])
+        squares_of_frequencies, _ = _squares_from_middle(space)
+        farthest = sum(float(squares.max()) for squares in squares_of_frequencies)
         limits = {}
         for channel, alpha in by_channel(params, "alphas"):
             radius = (1.0 - alpha) * max(space) * math.sqrt(0.5)
+            # A ball that holds all of k-space cuts nothing off.
             if radius * radius < farthest:
                 limits[channel] = radius * radius
-        for channel, source, destination in workspace.chosen_channels(limits, as_volume):
-            _cut_off(source, destination, limits[channel])
+        for limit, source, destination in workspace.chosen_channels(limits, as_volume):
+            _cut_off(source, destination, limit)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -431,6 +439,7 @@ def _cut_off(source: np.ndarray, destination: np.ndarray, limit: float) -> None:
             gains += x[part, None, None] + y[:, None] + z <= limit
         # The mean of the gains of a frequency and its negative, each of which is 0 or 1.
         numbers[part] *= np.float32(0.5) * gains[..., None]
+    # SciPy has to know whether the last axis has an even or an odd number of voxels.
     lengths = [extended_length(n) for n in source.shape]
     image = _from_k_space(k_space, lengths, _ALL_AXES)
     destination[...] = image[tuple(map(slice, source.shape))]
@@ -455,10 +464,11 @@ def _squares_from_middle(space: Sequence[int]) -> list[list[np.ndarray]]:
         squares = []
         for axis, (n, length) in enumerate(zip(space, lengths, strict=True)):
             num_frequencies = length
+            # Of the last axis `_to_k_space` gives one half.
             if axis == len(space) - 1:
                 num_frequencies = length // 2 + 1
-            frequencies = sign * np.arange(num_frequencies)
-            distances = (_shifted(length, frequencies) - (length - 1) / 2) * (n / length)
+            numbers = _shifted(length, sign * np.arange(num_frequencies))
+            distances = (numbers - (length - 1) / 2) * (n / length)
             squares.append(distances * distances)
         sides.append(squares)
     return sides

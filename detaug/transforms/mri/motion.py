@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from detaug.kernels.coordinates import BORDER, layout
 from detaug.kernels.resampling import resample_images
@@ -23,15 +24,12 @@ _PERTURBATION = 0.3
 _TEN_DEGREES = math.radians(10)
 
 
+#: How many angles turn an image, by its number of spatial axes.
+_NUM_ANGLES = {2: 1, 3: 3}
+
+
 def _num_angles(context: ParamContext) -> int:
-    return _num_angles_in(context.dims())
-
-
-def _num_angles_in(dims: int) -> int:
-    """Return how many angles turn an image: three in 3-D, one in 2-D."""
-    if dims == 3:
-        return 3
-    return 1
+    return _NUM_ANGLES[context.dims()]
 
 
 def _check_motion(context: ParamContext, value: Any) -> None:
@@ -99,11 +97,11 @@ class Motion(ChannelTransform):
         self.num_transforms = checks.integer("num_transforms", num_transforms, 1)
         self.axes = checks.optional_axes("axes", axes)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         dims = len(shapes["image"]) - 1
-        axes: Sequence[int] = (dims - 1,)
+        axes = [dims - 1]
         if self.axes is not None:
-            axes = checks.axes("axes", self.axes, dims)
+            axes = list(checks.axes("axes", self.axes, dims))
 
         def for_movements(scalar: RandomScalar, count: int) -> list[list[float]]:
             """Draw a list of ``count`` numbers for each movement."""
@@ -116,17 +114,19 @@ class Motion(ChannelTransform):
             return {
                 "axis": draws.choice(rng, axes),
                 "times": self._draw_times(rng),
-                "rotations": for_movements(self.rotation, _num_angles_in(dims)),
+                "rotations": for_movements(self.rotation, _NUM_ANGLES[dims]),
                 "translations": for_movements(self.translation, dims),
             }
 
         return self.draw_channels(rng, shapes, "motions", motion)
 
-    def _draw_times(self, rng: np.random.Generator) -> list[float]:
+    def _draw_times(self, rng: Generator) -> list[float]:
         """Draw when the movements happen, as parts of the scan: evenly, each early or late."""
         step = 1.0 / (self.num_transforms + 1)
+        # Evenly, so that every movement has a stretch of k-space before it and after it.
         times = []
         for number in range(1, self.num_transforms + 1):
+            # Less than half of the time between two movements, so that they keep their order.
             perturbation = draws.uniform(rng, -_PERTURBATION, _PERTURBATION)
             times.append(step * (number + perturbation))
         return times
@@ -135,19 +135,19 @@ class Motion(ChannelTransform):
     def change(self, workspace: Workspace, params: Params) -> None:
         motions = {}
         for channel, motion in by_channel(params, "motions"):
+            # Without a movement every stretch is the image's own.
             if _moves(motion):
                 motions[channel] = motion
-        for channel, source, destination in workspace.chosen_channels(motions):
-            _move(source, destination, motions[channel])
+        for motion, source, destination in workspace.chosen_channels(motions):
+            _move(source, destination, motion)
 
     kernels = (resample_images,)
 
 
 def _moves(motion: Params) -> bool:
     """Return whether one of the movements turns or shifts the image."""
-    return any(any(angles) for angles in motion["rotations"]) or any(
-        any(voxels) for voxels in motion["translations"]
-    )
+    movements = (*motion["rotations"], *motion["translations"])
+    return any(any(numbers) for numbers in movements)
 
 
 def _move(source: np.ndarray, destination: np.ndarray, motion: Params) -> None:
@@ -157,9 +157,11 @@ def _move(source: np.ndarray, destination: np.ndarray, motion: Params) -> None:
     positions = []
     gains = []
     for position, stretch in enumerate(_stretches(extended_length(n), motion["times"])):
+        # Movements close to each other may leave a position no plane: no image is resampled for it.
         if stretch.any():
             positions.append(position)
             gains.append(stretch)
+    # One image at a time is made, and added to the sum in k-space.
     moved = filter_axis(_extended_images(source, positions, motion), axis, np.stack(gains))
     destination[...] = moved[(slice(None),) * axis + (slice(n),)]
 
@@ -189,9 +191,11 @@ def _stretches(n: int, times: Sequence[float]) -> list[np.ndarray]:
         n: how many planes there are.
         times: of the movements, as parts of the scan, rising.
     """
+    # Whole planes: a movement happens between two of them.
     starts = [0] + [int(n * time) for time in times]
     stops = [*starts[1:], n]
     middle = len([time for time in times if time <= 0.5])
+    # So that labels, which do not move, fit the image: its low frequencies are its own.
     order = list(range(len(starts)))
     order[0] = middle
     order[middle] = 0
@@ -205,16 +209,19 @@ def _resampled(
     source: np.ndarray, angles: Sequence[float], translation: Sequence[float]
 ) -> np.ndarray:
     """Return the image turned about its middle and moved; outside of it is its nearest voxel."""
-    lift = 3 - source.ndim
+    # The kernel knows volumes only: a plane is a volume of one slice.
+    num_missing = 3 - source.ndim
+    space = (1,) * num_missing + source.shape
     turned = rotation(angles)
-    middle = [(n - 1) / 2 for n in source.shape]
-    back = applied(turned, middle)
     matrix = np.eye(3)
-    matrix[lift:, lift:] = turned
+    matrix[num_missing:, num_missing:] = turned
+    middle = [(n - 1) / 2 for n in source.shape]
+    turned_middle = applied(turned, middle)
     offset = np.zeros(3)
-    offset[lift:] = [m + t - b for m, t, b in zip(middle, translation, back, strict=True)]
-    space = (1,) * lift + source.shape
+    for axis, (m, t, b) in enumerate(zip(middle, translation, turned_middle, strict=True)):
+        offset[num_missing + axis] = m + t - b
     moved = np.empty((1, *space), np.float32)
     where = (layout(space, (0, 0, 0), space), matrix, offset, NO_DISPLACEMENT)
-    resample_images(source.reshape(1, -1), moved, *where, BORDER, 0.0, lift == 1)
+    is_flat = num_missing == 1
+    resample_images(source.reshape(1, -1), moved, *where, BORDER, 0.0, is_flat)
     return moved.reshape(source.shape)

@@ -51,7 +51,7 @@ def test_command_draws_2d_and_refuses_what_is_no_training_of_detaugs(
     done = CliRunner().invoke(main, ["preview", "--nnunet", "1", "2d", "-tr", "nnUNetTrainer"])
     assert done.exit_code == 2, done.output
     assert (
-        "nnUNetTrainer is none of detaug's trainers: its batches are not reproducible"
+        "nnUNetTrainer is not a trainer of detaug's: its batches are not reproducible"
         in done.output
     )
     assert sorted(tmp_path.iterdir()) == [tmp_path / "2d.png"]

@@ -205,7 +205,7 @@ def test_the_first_line_names_the_class_attribute_and_no_class_of_pythons_own(n)
         run(Items(), ChangesItsClass(), n, executor=LocalProcesses("fork") if n else None)
     headline = str(caught.value).splitlines()[0]
     assert f"{__name__}.ChangesItsClass.strength (" in headline
-    assert "what the transform (ChangesItsClass) gives" in headline
+    assert "in the output of the transform (ChangesItsClass)" in headline
 
 
 @pytest.mark.parametrize(("check", "least"), [(True, 1), (1, 32), (Check(ignore=("x",)), 1)])

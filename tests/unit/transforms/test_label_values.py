@@ -166,26 +166,15 @@ def test_a_label_that_one_of_several_dtypes_does_not_hold_is_refused(transform: 
             pipeline(vessels=LABELS, bones=bones, rng=rng(seed))
 
 
-@pytest.mark.parametrize("wide", [np.int64, np.uint64])
-@pytest.mark.parametrize("other", [np.uint64, np.int64, np.float64, np.float32, np.uint8])
-def test_labels_that_float64_does_not_hold_are_joined_without_a_loss(wide: Any, other: Any) -> None:
-    large = np.array([2**53 + 1, 2**62 + 3, 7], wide).reshape(1, 1, 3).repeat(4, 1)
+@pytest.mark.parametrize("other", [np.uint64, np.float64, np.float32])
+def test_labels_that_the_joined_dtype_does_not_hold_are_refused(other: Any) -> None:
+    large = np.array([2**53 + 1, 2**62 + 3, 7]).reshape(1, 1, 3).repeat(4, 1)
     small = np.array([1, 2, 3], other).reshape(1, 1, 3).repeat(4, 1)
     keys = {"large": "segmentation", "small": "segmentation"}
     renumber = Compose([RemoveLabel(2, 9)], keys=keys)
-    if np.dtype(other).kind == "f":
-        with pytest.raises(ValueError, match=r"joined as float64.*large .* 4611686018427387907"):
-            renumber(large=large, small=small, rng=rng(1))
-        return
-    result = renumber(large=large, small=small, rng=rng(1))
-    assert np.array_equal(result["large"], large)
+    with pytest.raises(ValueError, match=r"joined as float64.*labels of large \(int64\)"):
+        renumber(large=large, small=small, rng=rng(1))
+    result = renumber(large=large % 2**20, small=small, rng=rng(1))
+    assert np.array_equal(result["large"], large % 2**20)
     assert np.array_equal(result["small"], np.where(small == 2, 9, small))
-    assert (result["large"].dtype, result["small"].dtype) == (wide, other)
-
-
-def test_a_label_beyond_int64_beside_one_below_zero_is_refused() -> None:
-    large = np.full((1, 4, 4), 2**63 + 5, np.uint64)
-    keys = {"large": "segmentation", "small": "segmentation"}
-    renumber = Compose([RemoveLabel(2, 9)], keys=keys)
-    with pytest.raises(ValueError, match=r"joined as int64.*large .* 9223372036854775813"):
-        renumber(large=large, small=-np.ones((1, 4, 4), np.int64), rng=rng(1))
+    assert (result["large"].dtype, result["small"].dtype) == (np.int64, other)

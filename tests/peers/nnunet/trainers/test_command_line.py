@@ -35,7 +35,7 @@ def test_killed_and_continued_is_as_if_nothing_had_happened(
     assert children, "there were workers to leave behind"
     assert psutil.wait_procs(children, timeout=20)[1] == []
     printed = killed.train("--c", "--npz", seed=None, processes=0)
-    assert "seed 1, the checkpoint's" in printed
+    assert "seed 1, from the checkpoint" in printed
     assert set(checkpoints(straight.folder)) == {"checkpoint_best.pth", "checkpoint_final.pth"}
     assert checkpoints(straight.folder) == checkpoints(killed.folder)
     folders = [run.folder / "validation" for run in (straight, killed)]

@@ -92,7 +92,7 @@ def test_detaugs_loader_leaves_them_to_nnunets_and_says_so(cases: Path) -> None:
     made = new_trainer(cases.parents[2], ShortDetAug)
     made.on_train_start()
     log = Path(made.log_file).read_text()
-    assert "detaug: train: nnU-Net's way of loading stays: " in log
+    assert "detaug: train: nnU-Net's own loader is kept: " in log
     assert "is not nnU-Net's nnUNetDatasetBlosc2" in log
     assert next(made.dataloader_train)["data"].shape[0] == 2
     assert made._record().loading == "nnU-Net"

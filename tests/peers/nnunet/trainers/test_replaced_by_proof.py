@@ -51,7 +51,7 @@ def test_what_a_user_does_to_images_reaches_the_training(nnunet_environment: Pat
     train, _ = made.get_dataloaders()
     with train:
         assert next(train)["data"].max() > 900
-    said = "detaug: train: nnU-Net's way of loading stays: Brighter.load_case is defined in "
+    said = "detaug: train: nnU-Net's own loader is kept: Brighter.load_case is defined in "
     assert said in Path(made.log_file).read_text()
     assert not isinstance(train.generator, PatchSource)
 

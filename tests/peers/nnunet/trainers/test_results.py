@@ -184,8 +184,8 @@ def test_what_cannot_be_compared_is_told(nnunet_environment: Path, tmp_path: Pat
     empty = tmp_path / "empty"
     empty.mkdir()
     for other, said in (
-        (damaged, "move it away, and checkpoint_best.pth beside it is taken"),
-        (one.parent, f"give the folder of a fold: {one}"),
+        (damaged, "move it away, and checkpoint_best.pth beside it is used"),
+        (one.parent, f"pass the folder of a fold: {one}"),
         (empty, "has no checkpoint (checkpoint_final.pth"),
     ):
         done = run("diff", one, other)

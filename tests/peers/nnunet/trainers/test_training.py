@@ -246,7 +246,7 @@ def test_more_batches_than_a_trainer_says_are_an_error_and_the_next_epoch_follow
             assert taken == [fingerprint(train.replay(epoch, step)) for step in range(2)]
         with pytest.raises(
             RuntimeError,
-            match="takes more than the 2 train batches of an epoch that it says: set num_",
+            match="takes more than 2 train batches in an epoch, the number that it had set: ",
         ):
             next(train)
 

@@ -106,7 +106,7 @@ def told(root: Path, trainer: type) -> list[str]:
 
 def test_what_no_file_holds_is_told_once_by_name(nnunet_environment: Path) -> None:
     (line,) = told(nnunet_environment, Average)
-    assert "(shadow; 46 in all, the first shadow.values[0])" in line
+    assert "(shadow; 46 in all, the first is shadow.values[0])" in line
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ FAULTS = {
     "ForgetsTeacher": "training step 0 of epoch 1: weights.",
     "ForgetsCount": "training step 0 of epoch 1: outcome.loss",
     "TimeInCheckpoint": "after the last step: written_at of checkpoint_final.pth: ",
-    "PicklesInAnotherWay": "after the last step: how checkpoint_final.pth is pickled",
+    "PicklesInAnotherWay": "after the last step: the pickled form of checkpoint_final.pth",
 }
 #: The others are slow: one of batches and one of checkpoints show what every run needs to see.
 OFTEN = ("UnseededTransform", "ForgetsMomentum")
