@@ -35,6 +35,8 @@ LARGEST_INTEGER = 2**31 - 1
 #: Voxels. Wider filters need more memory and time than machines have.
 LARGEST_SIGMA = 250.0
 LARGEST_EXPONENT = 64.0
+#: Levels of lists and dicts in a value; nested compositions are all within one value.
+_MAX_LEVELS = 100
 
 
 class ParamContext(NamedTuple):
@@ -123,22 +125,50 @@ def checked(
         return params
     try:
         # NumPy's numbers of few bits would overflow in what is computed from them.
-        params = as_plain(params)
+        params = _plain_params(params)
         _check_fields(checks, ParamContext(transform, params, shapes), params)
     except InvalidParam as refused:
         raise refused.kind(f"{type(transform).__name__}: params{refused.path} {refused}") from None
     return params
 
 
+def _plain_params(params: Any) -> Any:
+    if not isinstance(params, dict):
+        return params
+    plain = {}
+    for name, value in params.items():
+        try:
+            plain[name] = as_plain(value)
+        except InvalidParam as refused:
+            refused.path = f"[{name!r}]"
+            raise
+    return plain
+
+
 def as_plain(value: Any) -> Any:
-    """Return the same value in Python's own numbers and lists."""
+    """Return the same value in Python's own numbers and lists.
+
+    Raises:
+        InvalidParam: lists in it are nested too deeply, or contain themselves.
+    """
+    try:
+        return _plain(value, 0)
+    except _TooDeep:
+        text = f"must have at most {_MAX_LEVELS} levels of lists, got {reprlib.repr(value)}"
+        raise InvalidParam(ValueError, text) from None
+
+
+class _TooDeep(Exception):
+    """A value has more levels of lists and dicts than are allowed."""
+
+
+def _plain(value: Any, level: int) -> Any:
+    if level > _MAX_LEVELS:
+        raise _TooDeep
     if isinstance(value, dict):
-        return {name: as_plain(element) for name, element in value.items()}
-    if isinstance(value, np.ndarray):
-        # An array without axes becomes a number.
-        return as_plain(value.tolist())
-    if isinstance(value, (list, tuple)):
-        return [as_plain(element) for element in value]
+        return {name: _plain(element, level + 1) for name, element in value.items()}
+    if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
+        return [_plain(element, level + 1) for element in value]
     if isinstance(value, np.floating):
         return float(value)
     if isinstance(value, np.generic):

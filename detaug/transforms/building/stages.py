@@ -85,21 +85,29 @@ def apply_observed(transform: Applicable, workspace: Workspace, params: dict[str
 
 #: Elements of a list that are shown.
 _MAX_ELEMENTS = 12
+#: Levels of nested lists that are shown.
+_MAX_LEVELS = 8
 
 
 def shown_params(params: Mapping[str, Any]) -> str:
     """Return ``name=value, ...`` with six digits a number and the beginning of long lists."""
-    return ", ".join(f"{name}={_short(value)}" for name, value in params.items())
+    return _shown(params, 0)
 
 
-def _short(value: Any) -> str:
+def _shown(params: Mapping[str, Any], level: int) -> str:
+    return ", ".join(f"{name}={_short(value, level)}" for name, value in params.items())
+
+
+def _short(value: Any, level: int) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
-    if isinstance(value, Mapping):
-        return "{" + shown_params(value) + "}"
-    if not isinstance(value, (list, tuple)):
+    if not isinstance(value, (Mapping, list, tuple)):
         return repr(value)
-    text = ", ".join(map(_short, value[:_MAX_ELEMENTS]))
+    if level == _MAX_LEVELS:
+        return "..."
+    if isinstance(value, Mapping):
+        return "{" + _shown(value, level + 1) + "}"
+    text = ", ".join(_short(element, level + 1) for element in value[:_MAX_ELEMENTS])
     if len(value) > _MAX_ELEMENTS:
         text += f", ... {len(value)} in all"
     if isinstance(value, list):

@@ -103,6 +103,41 @@ def test_a_callable_that_gives_no_finite_number_is_named_with_its_transform_and_
         pipeline(image=volume(), rng=rng())
 
 
+def nested(levels: int) -> list[Any]:
+    value: list[Any] = [0.5]
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def in_itself() -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    value["again"] = [value]
+    return value
+
+
+@pytest.mark.parametrize("value", [nested(1500), in_itself()], ids=["nested", "in itself"])
+@pytest.mark.parametrize("name", ["Mirror", "GibbsNoise", "SpatialTransform", "Contrast"])
+def test_a_param_without_a_bottom_is_refused_by_name_and_can_be_shown(
+    name: str, value: Any
+) -> None:
+    transform = EVERY[name](3)
+    image = volume(2, 9, 9, 9)
+    params = transform.sample(rng(), {"image": image.shape})
+    for param in params:
+        changed = {**params, param: value}
+        with pytest.raises(
+            ValueError, match=rf"^{name}: params\['{param}'\] must have at most 100 levels"
+        ):
+            transform.apply({"image": image}, changed)
+        assert "..." in transform.describe(changed)
+
+
+def test_an_argument_without_a_bottom_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"^patch_size must have at most 100 levels"):
+        t.SpatialTransform(nested(700), 0, False)
+
+
 GHOSTS = {"num_ghosts": 3, "axis": 0, "intensity": 1, "restore": None}
 MOTION = {"axis": 0, "rotations": [[0] * 3] * 2, "translations": [[1] * 3] * 2}
 SPATIAL = t.SpatialTransform(PATCH, 0, False, p_rotation=1)
