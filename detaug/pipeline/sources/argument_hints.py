@@ -22,6 +22,8 @@ Constructor = TypeVar("Constructor", bound=Callable[..., None])
 
 _CALL = "DeterministicAugmenter.from_dataset"
 _OF_DATASET = f"it goes with a data set, {_CALL}(dataset, batch_size, {{name}}=...)"
+_OF_PROCESSES = "write executor=LocalProcesses({name}={value})"
+_OF_CHECK = "write check=Check({name}={value})"
 #: What to write in place of an argument, unless the name alone says it.
 _INSTEAD = {
     "dataset": _OF_DATASET,
@@ -32,6 +34,14 @@ _INSTEAD = {
     "sampler": _OF_DATASET,
     "batch_sampler": _OF_DATASET,
     "worker_init_fn": _OF_DATASET,
+    "start_method": _OF_PROCESSES,
+    "max_restarts": _OF_PROCESSES,
+    "stall_timeout": _OF_PROCESSES,
+    "max_worker_memory": _OF_PROCESSES,
+    "on_mismatch": _OF_CHECK,
+    "guard": _OF_CHECK,
+    "every": _OF_CHECK,
+    "ignore": _OF_CHECK,
     "num_workers": "write num_processes={value}",
     "prefetch_factor": "write num_cached={value}",
     "generator": "write seed=...",

@@ -147,6 +147,24 @@ def test_an_argument_of_a_group_that_cannot_be_right_is_refused_by_name(
         group(**options)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"start_method": "spawn"}, r"executor=LocalProcesses\(start_method='spawn'\)"),
+        ({"max_restarts": 3}, r"executor=LocalProcesses\(max_restarts=3\)"),
+        ({"stall_timeout": 60}, r"executor=LocalProcesses\(stall_timeout=60\)"),
+        ({"max_worker_memory": 2**30}, r"executor=LocalProcesses\(max_worker_memory=1073741824\)"),
+        ({"on_mismatch": "warn"}, r"check=Check\(on_mismatch='warn'\)"),
+        ({"guard": True}, r"check=Check\(guard=True\)"),
+    ],
+)
+def test_an_argument_of_a_group_given_by_itself_is_refused_with_the_spelling(
+    old: dict[str, Any], new: str
+) -> None:
+    with pytest.raises(TypeError, match=f"write {new}$"):
+        augmenter(2, **old)
+
+
 # options → a word that the message must hold
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"seed": -1}, "-1"),
