@@ -90,7 +90,7 @@ def _cosine_of_reduced(r: float) -> float:
 
 def exponential(x: float) -> float:
     """Return e^x; 0 below -745, infinity above 709.78, NaN of NaN."""
-    # Before the comparisons, all of which NaN fails.
+    # NaN fails all comparisons below, and would reach `floor`, which raises for it.
     if math.isnan(x):
         return x
     if x < -745.0:

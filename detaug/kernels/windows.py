@@ -138,7 +138,7 @@ def window_factors(out: Any, location: Any, scale: Any) -> Any:
     for i in range(n):
         a = (i - 0.5 - location) / scale
         b = (i + 0.5 - location) / scale
-        # Mirrored at the centre, so that the rule is only needed above it.
+        # Below the centre the interval is mirrored, so that one rule serves both sides.
         if a >= 0.0:
             out[i] = _relative_probability(a, b, nearest)
         elif b <= 0.0:
