@@ -72,7 +72,7 @@ def main(part_as_json: str, parent: str) -> None:
         target=_end_with_parent, args=(int(parent),), name="detaug-parent-watch", daemon=True
     )
     watch.start()
-    # As nnUNetv2_train does.
+    # nnUNetv2_train sets the same number, on which the sums of a training depend.
     num_threads = 1
     if part.settings.device == "cpu":
         num_threads = os.cpu_count() or 1
@@ -208,5 +208,5 @@ class Recording(Trainer):  # type: ignore[misc]
             return
         for name, value in values:
             print(json.dumps((step, name, fingerprint_or_class(value))), file=self.trace)
-        # SIGKILL would take with it what is not written yet.
+        # After SIGKILL, lines that are still in the buffer would be lost.
         self.trace.flush()
