@@ -355,7 +355,7 @@ def where_not_none(name: str, check: Check) -> Check:
         name: the other param, which is declared before this one.
         check: the check of each element that is not None.
     """
-    # An element may be None here, and must not be None below where the other's is not.
+    # Elements may be None; the check below refuses None where the other param has a value.
     check_elements = for_each(name, optional(check))
 
     def check_all(context: ParamContext, value: Any) -> None:

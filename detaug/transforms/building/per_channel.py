@@ -87,7 +87,7 @@ class ChannelTransform(ImageTransform):
     def draw_scalars(
         self, rng: Generator, shapes: Shapes, context: Context, name: str, wanted: RandomScalar
     ) -> Params:
-        """Draw params as `draw_channels`, of a scalar; a callable may take ``channel``."""
+        """Draw params like `draw_channels`, each value a scalar; callables may take ``channel``."""
 
         def drawn(channel: int | None) -> float:
             return draws.scalar(rng, wanted, {**context, "channel": channel})

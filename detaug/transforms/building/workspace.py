@@ -385,7 +385,7 @@ def _joined(role: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _labels_as(dtype: np.dtype[Any], labels: np.ndarray) -> np.ndarray | None:
-    """Return labels in another dtype, or None if that does not hold one of them."""
+    """Return labels in another dtype, or None if it cannot hold all of them."""
     if labels.dtype == dtype:
         return labels
     converted: np.ndarray = labels.astype(dtype)

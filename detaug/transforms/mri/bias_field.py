@@ -140,7 +140,7 @@ def _positions(n: int) -> np.ndarray:
 
 def _polynomials(order: int, basis: str) -> list[list[tuple[int, float]]]:
     """Return the basis' polynomials of degree 0 to order, each as its (power, coefficient)s."""
-    # One term each: nothing is multiplied out, and nothing is rounded.
+    # Each power is a single term: nothing is multiplied out, and nothing is rounded.
     if basis == "powers":
         return [[(power, 1.0)] for power in range(order + 1)]
     polynomials = []
@@ -156,7 +156,7 @@ def _legendre(order: int) -> list[list[float]]:
     """
     polynomials = [[1.0], [0.0, 1.0]]
     for n in range(1, order):
-        # Times x: every coefficient moves to the next power.
+        # Multiplied by x, every coefficient moves to the next power.
         raised = [0.0, *polynomials[n]]
         before = [*polynomials[n - 1], 0.0, 0.0]
         following = []
