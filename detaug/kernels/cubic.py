@@ -113,7 +113,7 @@ def resample_cubic(
     """
     points = np.empty(3 * PITCH, np.float64)
     lowest = np.empty(PIECE, np.int32)
-    # Three weights along each of three axes.
+    # Three weights along each of three axes: the fourth follows from them.
     weight = np.empty(9 * PITCH, np.float32)
     neighbours = np.empty(4 * PITCH, np.float32)
     lines = np.empty(4 * PITCH, np.float32)

@@ -97,7 +97,7 @@ class Taps(NamedTuple):
 
 @inlined
 def _memory_for_taps() -> Any:
-    """Return `Taps` for a piece."""
+    """Return memory for the `Taps` of a piece."""
     index = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
     weight = np.empty(3 * MOST_TAPS * PITCH, np.float64)
     nearest_index = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
@@ -127,7 +127,7 @@ def _upper_half(pair: Any) -> Any:
 
 @inlined
 def _lower_half(pair: Any) -> Any:
-    """Return the first of two labels: shifted to the upper half, and back as a signed number."""
+    """Return the first of two labels as a signed number, by way of the upper half."""
     return _upper_half(np.uint32(pair << np.uint32(16)))
 
 

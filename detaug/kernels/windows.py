@@ -75,7 +75,7 @@ def _relative_probability(a: Any, b: Any, nearest: Any) -> Any:
     total = 0.0
     for panel in range(panels):
         middle = a + (2 * panel + 1) * half
-        # Nodes lie on both sides of the middle.
+        # `_NODES` holds only the positive nodes: each one stands for two.
         for node, weight in zip(_NODES, _WEIGHTS):  # noqa: B905  (Numba has no strict zip)
             step = half * node
             before = _relative_density(middle - step, nearest)
