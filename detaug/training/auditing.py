@@ -115,7 +115,7 @@ def audit(
         warnings.simplefilter("always")
         first = step()
         second = step()
-    # Every alert contains this word and begins with the operation; PyTorch has no other sign.
+    # Alerts are known by their text: all contain this word, and begin with the operation.
     advice: dict[str, str] = {}
     for alert in alerts:
         text = str(alert.message)

@@ -154,7 +154,7 @@ class Recording(Trainer):  # type: ignore[misc]
         self.num_epochs = EPOCHS
         self.num_iterations_per_epoch = self.part.settings.iterations
         self.num_val_iterations_per_epoch = VALIDATION_ITERATIONS
-        # A part that is killed in the second epoch leaves the first one's checkpoint.
+        # Saved in every epoch, so that a part killed in the second one leaves a checkpoint.
         self.save_every = 1
         self.disable_checkpointing = False
 

@@ -143,7 +143,7 @@ def make_deterministic(model: M) -> M:
     """
     report = swap_layers(model)
     logger.info("make_deterministic: %s", report)
-    # A warning for each: with these layers the model is not deterministic.
+    # A warning for each: with these layers the model may not be deterministic.
     for name, reason in report.could_not.items():
         logger.warning("make_deterministic could not swap %s: %s", _label(name), reason)
     return model
