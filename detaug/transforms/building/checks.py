@@ -113,7 +113,7 @@ def radians(name: str, wanted: RandomScalar) -> RandomScalar:
     """
     if callable(wanted):
         return wanted
-    # Nothing after this would notice degrees, and patches would be turned at random.
+    # Nothing after this would notice degrees, and patches would be turned by wrong angles.
     for angle in as_list(wanted):
         if abs(angle) > _FULL_TURN:
             raise ValueError(

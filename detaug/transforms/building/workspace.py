@@ -265,7 +265,7 @@ class Workspace:
                     f"params name channel {channel}, but image has {len(source)} channel(s): 0 to"
                     f" {len(source) - 1}"
                 )
-        # Over all channels: those of a new destination that are not chosen hold random memory.
+        # Over all channels: in a new destination those not chosen must be copied.
         for channel in range(len(source)):
             if channel in chosen:
                 yield chosen[channel], shaped(source[channel]), shaped(destination[channel])
