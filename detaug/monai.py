@@ -49,7 +49,7 @@ class Wrap(Randomizable, MapTransform):
 
     def randomize(self, data: Any = None) -> None:
         """Make the next call's Generator from 128 drawn bits."""
-        # As many bits as detaug's own seeds have: `R` gives no Generator of the new kind.
+        # `R` is a RandomState: it gives a seed, as long as detaug's own, for a Generator.
         words = self.R.randint(0, 2**32, 4, np.uint32).tolist()
         self._generator = make_generator(np.random.SeedSequence(words))
 
@@ -60,7 +60,7 @@ class Wrap(Randomizable, MapTransform):
         arrays = with_float_images({name: _plain(item) for name, item in items.items()}, roles)
         grids = {}
         for name, item in items.items():
-            # Plain arrays have no spacing: they follow the images that have one.
+            # Plain arrays have no affine: they are taken to lie on the grid of those that have one.
             if isinstance(item, MetaTensor):
                 grids[name] = grid_of_affine(item.affine, item.ndim - 1)
         grid = common_grid(grids, "monai.transforms.ResampleToMatchd")

@@ -48,7 +48,7 @@ class Wrap(TorchIOTransform):
 
     def apply_transform(self, subject: Subject) -> Subject:
         """Transform a subject in place, and return it. TorchIO calls this method."""
-        # From torch, whose seed a TorchIO user sets, and as a list, which a history can hold.
+        # Drawn from torch, whose seed TorchIO's users set; a list, since histories hold lists.
         words = self.seed or torch.randint(2**32, (4,)).tolist()
         images = subject.get_images_dict(
             intensity_only=False, include=self.include, exclude=self.exclude

@@ -85,7 +85,7 @@ def _can_be_written(folder: Path) -> bool:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # By trying: modes say nothing of a file system that is mounted read-only.
+        # By writing: permissions do not show that a file system is mounted read-only.
         probe = folder / f".probe-{os.getpid()}-{threading.get_ident()}"
         probe.touch()
         probe.unlink()
@@ -162,7 +162,7 @@ def source_digest(module: str) -> str:
         name = pending.pop()
         if name in sources:
             continue
-        # Read as text, not imported: `count_kernels` must not import Numba.
+        # Imports are found in the text: `count_kernels` must not import Numba.
         sources[name] = (_SOURCES / f"{name}.py").read_bytes()
         text = sources[name].decode()
         pending += re.findall(r"^from detaug\.kernels\.(\w+) import", text, re.MULTILINE)
@@ -185,7 +185,7 @@ def bring_compiled(digest: str, folder: Path) -> None:
         return
     partial = folder / f"{digest}.{os.getpid()}-{threading.get_ident()}"
     try:
-        # Beside the target and then renamed, so that nobody loads half of it.
+        # Copied beside the target and renamed, so that no process loads half of it.
         shutil.copytree(source, partial)
         partial.rename(target)
     except OSError:

@@ -152,7 +152,7 @@ def convolve_padded(
     result = destination.reshape(-1)
     block = max(1, _CHUNK // n2)
     for i in range(n0 + 2 * r0):
-        # Along Z into rows, then along Y into a plane of the ring.
+        # Filtered along Z into rows, then along Y into a plane of the ring.
         for j in range(0, padded_lines, block):
             centre = (i * padded_lines + j) * pitch + r2
             num_lines = min(block, padded_lines - j)
@@ -172,7 +172,7 @@ def convolve_padded(
         if plane < 0:
             # The ring does not hold all planes yet that the first one is summed of.
             continue
-        # Along X, over the planes of the ring.
+        # Filtered along X, over the planes of the ring.
         for first in range(0, plane_size, _CHUNK):
             for t in range(1, r0 + 1):
                 indices[0, t] = ((plane + r0 - t) % num_slots) * plane_size + first
@@ -202,7 +202,7 @@ def sharpen_padded(source: Any, destination: Any, strength: Any) -> None:
     num_neighbours = 6.0 if is_volume else 4.0
     for i in range(destination.shape[0]):
         for j in range(destination.shape[1]):
-            # Lines are taken out of the loop over voxels: a view counts a reference.
+            # Views are made outside the loop over voxels: each one counts a reference.
             line = source[i + 1, j + 1]
             before_x = source[i, j + 1]
             after_x = source[i + 2, j + 1]

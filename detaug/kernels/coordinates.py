@@ -134,7 +134,7 @@ def row_of(number: Any, num_planes: Any, num_lines: Any) -> Any:
     each, and so on. In a rotated volume these rows read the same lines of the source, which are
     then still in the CPU's cache.
     """
-    # All bands are full but the last one, so that the rows before a band are known.
+    # Only the last band may be incomplete, so that the number gives the band.
     first_plane = number // (BAND * num_lines) * BAND
     band = min(BAND, num_planes - first_plane)
     number_in_band = number % (BAND * num_lines)
@@ -179,7 +179,7 @@ def locate_piece(
         start, stop = _inner_part(points, length, shape, margin, is_flat, is_straight)
     start = max(start, low)
     stop = min(stop, high)
-    # Without inner voxels, all that have neighbours inside are after these.
+    # Without inner voxels, all from low to high belong to the end after them.
     if stop <= start:
         start = low
         stop = low
@@ -445,7 +445,7 @@ def split_axes(
         last = np.float64(shape[axis] - 1)
         is_scaled &= last > 0.0
         for k in range(extents[axis]):
-            # As `locate_row` has it, of which the zeros in the matrix leave this.
+            # The same sum as in `locate_row`, without the terms that are 0 here.
             p = offset[axis] + np.float64(k) * matrix[axis, axis]
             is_scaled &= (p >= 0.0) & (p <= last)
             floor = min(np.floor(p), last - 1.0)
@@ -488,7 +488,7 @@ def find_taps(points: Any, length: Any, sampling: Any, index: Any, weight: Any) 
         size = shape[axis]
         for k in range(length):
             p = points[axis * PITCH + k]
-            # A plane's first axis does not count, wherever its point lies there.
+            # A plane has one voxel along its first axis, whatever the coordinate says.
             if is_flat & (axis == 0):
                 p = 0.0
             first = MOST_TAPS * axis * PITCH + k

@@ -67,7 +67,7 @@ def _weigh_piece(
         along_axis = points[axis * PITCH :]
         axis_weight = weight[3 * axis * PITCH :]
         for k in range(count):
-            # A point on the outermost voxel that has neighbours belongs to the cell before it.
+            # A point on the last inner voxel belongs to the cell before it.
             base = min(np.int32(along_axis[k]), last)
             t = np.float32(along_axis[k] - np.float64(base))
             s = _ONE - t
@@ -113,7 +113,7 @@ def resample_cubic(
     """
     points = np.empty(3 * PITCH, np.float64)
     lowest = np.empty(PIECE, np.int32)
-    # Three weights along each of three axes.
+    # Three weights along each of three axes: the fourth follows from them.
     weight = np.empty(9 * PITCH, np.float32)
     neighbours = np.empty(4 * PITCH, np.float32)
     lines = np.empty(4 * PITCH, np.float32)

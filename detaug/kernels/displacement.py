@@ -91,7 +91,7 @@ def evaluate(coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any, out: A
                 for n in range(plane.shape[1]):
                     row[n] += factor_y * plane[m, n]
             line = out[i, j]
-            # Summed in place: the field itself holds the sums.
+            # The field itself holds the sums: no further memory is read or written.
             line[:] = np.float32(0)
             # Four frequencies at a time, as in `project`.
             for n in range(0, basis_z.shape[0], 4):

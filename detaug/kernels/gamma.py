@@ -67,7 +67,7 @@ def power_parts(exponent: float) -> tuple[np.ndarray, np.ndarray]:
             monomials[i] = monomials[i - 1] - _NODES[j] * monomials[i]
         monomials[0] = differences[j] - _NODES[j] * monomials[0]
     scales = exponentials(np.arange(-127, 1) * (exponent * _LN2)).astype(np.float32)
-    # A base of 0, and below the least normal number, has the power 0.
+    # Bases of 0, and those below the least normal number, have the power 0.
     scales[0] = 0
     return np.array(monomials, np.float32), scales
 

@@ -97,7 +97,7 @@ class Taps(NamedTuple):
 
 @inlined
 def _memory_for_taps() -> Any:
-    """Return `Taps` for a piece."""
+    """Return memory for the `Taps` of a piece."""
     index = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
     weight = np.empty(3 * MOST_TAPS * PITCH, np.float64)
     nearest_index = np.zeros(3 * MOST_TAPS * PITCH, np.int64)
@@ -127,7 +127,7 @@ def _upper_half(pair: Any) -> Any:
 
 @inlined
 def _lower_half(pair: Any) -> Any:
-    """Return the first of two labels: shifted to the upper half, and back as a signed number."""
+    """Return the first of two labels as a signed number, by way of the upper half."""
     return _upper_half(np.uint32(pair << np.uint32(16)))
 
 
@@ -203,6 +203,7 @@ def _settle_majorities(pairs: Any, fractions: Any, count: Any, settled: Any) -> 
         other = _first_other(labels, first)
         first_weight = _weight_of(first, labels, x0, x1, weights)
         other_weight = _weight_of(other, labels, x0, x1, weights)
+        # A third label may have the majority, too: such voxels are left to float64.
         label = other if other_weight > _MAJORITY else _UNSETTLED
         settled[n] = first if first_weight > _MAJORITY else label
 
@@ -328,6 +329,7 @@ def _weigh(around: Any, x: Any, y: Any, z: Any, shape: Any, labels: Any, weights
         shape: from `layout`.
         labels, weights: of `Candidates`.
     """
+    # A point on the last voxel belongs to the cell before it; a plane has none along x.
     floor_x = min(np.int64(x), max(shape[0] - 2, 0))
     floor_y = min(np.int64(y), shape[1] - 2)
     floor_z = min(np.int64(z), shape[2] - 2)
@@ -449,7 +451,7 @@ def _settle_taps(
     line = shape[LINE]
     origin = shape[ORIGIN]
     for k in range(out.shape[0]):
-        # Most voxels at the ends of pieces are such: they are settled without a sum.
+        # Most voxels at the ends of pieces lie far outside: they need no sum.
         if has_no_tap_inside(points, k, shape, 0, is_flat):
             out[k] = outside
             continue
@@ -517,7 +519,7 @@ def resample_labels(
     longest = max(out.shape[1], out.shape[2], out.shape[3])
     axis_lowest = np.empty((3, longest), np.int64)
     axis_fractions = np.empty((3, longest), np.float32)
-    # In a plane, pairs along z are read once anyway.
+    # Pairs are kept for the next plane of the patch, and a flat patch has only one.
     is_scaled = is_straight & (not is_flat) & (out.shape[3] <= PIECE)
     if is_scaled:
         extents = out.shape[1:]

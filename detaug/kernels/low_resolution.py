@@ -38,7 +38,7 @@ def interpolate(coarse: Any, out: Any, lower: Any, weight: Any, weighs_both: Any
     inner = np.uint64(out.shape[2])
     last = coarse.shape[1] - 1
     for o in range(out.shape[0]):
-        # Along the last axis neighbours lie next to each other: one loop, not one for each voxel.
+        # Along the last axis `inner` is 1: one loop over the line, not one for each voxel.
         if inner == 1:
             line = coarse[o].reshape(-1)
             line_out = out[o].reshape(-1)
@@ -49,6 +49,7 @@ def interpolate(coarse: Any, out: Any, lower: Any, weight: Any, weighs_both: Any
                 line_out[i] = _between(a, b, weight[i], weighs_both)
             continue
         for i in range(out.shape[1]):
+            # Views are made outside the loop over voxels: each one counts a reference.
             lower_line = coarse[o, lower[i]]
             upper_line = coarse[o, min(lower[i] + 1, last)]
             line_out = out[o, i]

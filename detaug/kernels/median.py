@@ -40,7 +40,7 @@ def median_filter(volume: np.ndarray, box: tuple[int, int, int], out: np.ndarray
     image about the outermost voxels' outer faces, as SciPy's do. The result may be the volume
     itself.
     """
-    # A copy: the result may be the volume itself.
+    # `padded` makes a copy, so that the result may be written to the volume itself.
     source = padded(volume, [(n // 2, n - 1 - n // 2) for n in box], "symmetric")
     run_program(source, out, *_program(*box, source.shape[2]))
 
@@ -106,7 +106,7 @@ class _ComparatorNetwork:
         result = [even[0]]
         for odd_number, even_number in zip(odd, even[1:], strict=False):
             result += self.compared(odd_number, even_number)
-        # Of lists of different lengths, one has numbers without a partner: they are the greatest.
+        # If one list is longer, its last numbers have no partner: they are the greatest.
         return result + odd[len(even) - 1 :] + even[len(odd) + 1 :]
 
     def sorted(self, numbers: list[Shifted]) -> list[Shifted]:
@@ -164,7 +164,7 @@ def _program(s0: int, s1: int, s2: int, pitch: int) -> tuple[np.ndarray, int, in
     rank = s0 * s1 * s2 // 2
     if s2 == 1:
         return _scheduled(network, s0, plane[rank])
-    # The last merge is not made as a whole: of its result one number is wanted.
+    # The last merge is not made as a whole, since only one number of its result is needed.
     planes = network.neighbours(plane, 1)
     half = _half(s2)
     other_half = _moved(planes(s2 - half), half)
@@ -214,11 +214,11 @@ def _scheduled(
             slots[number] = free.pop()
         operands = [slots[a.number], a.shift, slots[b.number], b.shift]
         steps.append([slots[low], slots[high], *operands, extent])
-        # Operands that are used here for the last time, and results that nobody needs.
+        # Slots become free after an operand's last use, and where no step reads a result.
         done = {number for number in (a.number, b.number) if last_use[number] == index}
         done |= {low, high} - extents.keys()
         free += [slots[number] for number in sorted(done)]
-    # In two dimensions also where a box of one voxel needs no step.
+    # A box of one voxel needs no step, and its empty table must have two dimensions, too.
     table = np.array(steps, np.int64).reshape(-1, 7)
     return table, num_inputs, num_slots, slots[result.number], result.shift
 
@@ -252,7 +252,7 @@ def run_program(
         result_shift: in voxels.
     """
     n0, n1, n2 = destination.shape
-    # Lines of a plane are worked on as one: what lies between them is computed, and not used.
+    # The lines of a plane are processed as one long line; values between them are not used.
     pitch = source.shape[2]
     plane_size = source.shape[1] * source.shape[2]
     # How far a box reaches over its first voxel within a plane.

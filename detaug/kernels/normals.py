@@ -38,13 +38,14 @@ def normal_pair(a: Any, b: Any) -> Any:
     they are √(-ln u) (cos φ - sin φ) and √(-ln u) (cos φ + sin φ): √(-2 ln u) times cosine and sine
     of φ + 45°. The upper two bits of b are their signs.
     """
+    # The half step keeps the argument above 0, whose logarithm is infinite.
     radius = _f32(math.sqrt(negative_log(_f32(a) * _TO_UNIT + _HALF_STEP)))
     # The lower 30 bits as a signed number from -1/2 to 1/2.
     t = _f32(_i32(_u32(b << _u32(2)))) * _TO_UNIT
     z = t * t
     sine = t * (((_S3 * z + _S2) * z + _S1) * z + _S0)
     cosine = ((_C3 * z + _C2) * z + _C1) * z + _C0
-    # The signs are set by exclusive-or: a choice on a bit would be a branch.
+    # The signs are set by exclusive-or, because a choice would be a branch.
     x = bits_of_float(radius * (cosine - sine))
     y = bits_of_float(radius * (cosine + sine))
     sign_x = _u32(b & _SIGN)

@@ -53,7 +53,7 @@ def gather(source: Any, count: Any, shape: Any, is_flat: Any, lowest: Any, pairs
         pairs: as `load_pair` gives them; in the parts those at (x, y), (x, y + 1), (x + 1, y) and
             (x + 1, y + 1). A plane has the first two.
     """
-    # The part's number is two bits: whether it is the next line, and whether the next plane.
+    # The lower bit of a part's number is its step in y, the upper bit its step in x.
     for part in range(1 if is_flat else 3, -1, -1):
         step = np.intp((part & 1) * shape[LINE] + (part >> 1) * shape[PLANE])
         pairs_of_part = pairs[part * PITCH :]
@@ -126,6 +126,7 @@ def sum_taps(
     line = shape[LINE]
     origin = shape[ORIGIN]
     for k in range(out.shape[0]):
+        # Most voxels at the ends of pieces lie far outside: they need no sum.
         if padding == CONSTANT and has_no_tap_inside(points, k, shape, count // 2 - 1, is_flat):
             out[k] = np.float32(outside)
             continue
@@ -342,7 +343,7 @@ def resample_images(
                     gather(source[c], stop - start, shape, is_flat, lowest, pairs)
                     inner = out[c, i, j, first + start : first + stop]
                     _blend(inner, stop - start, is_flat, fractions, pair_values)
-            # Most pieces have no ends, and a call counts the references of its arrays.
+            # Tested before the call, which counts references of arrays: most pieces have no ends.
             if stop - start < length:
                 parts = Parts(start, stop, low, high)
                 write_ends(

@@ -90,7 +90,7 @@ def _cosine_of_reduced(r: float) -> float:
 
 def exponential(x: float) -> float:
     """Return e^x; 0 below -745, infinity above 709.78, NaN of NaN."""
-    # Before the comparisons, all of which NaN fails.
+    # NaN fails all comparisons below, and would reach `floor`, which raises for it.
     if math.isnan(x):
         return x
     if x < -745.0:
@@ -107,7 +107,7 @@ def exponentials(x: np.ndarray) -> np.ndarray:
 
     Elements must be within -745 ... 709.
     """
-    # The same operations in the same order as `exponential`.
+    # The operations of `exponential` in the same order, so that every bit agrees.
     n = np.floor(x / 0.6931471805599453 + 0.5)
     r = (x - n * _LN2_HIGH) - n * _LN2_LOW
     total = np.zeros_like(r)

@@ -88,7 +88,7 @@ def moments(values: Any) -> Any:
     squares = np.zeros(LANES)
     lowest = np.full(LANES, values[0], np.float32)
     highest = np.full(LANES, values[0], np.float32)
-    # Any of the values is nearer to the mean than 0 may be.
+    # Sums around one of the values: 0 may be far from the mean, and would cost precision.
     pivot = _f64(values[0])
     count = values.shape[0]
     for start in range(0, count, _ROWS * LANES):
@@ -104,7 +104,7 @@ def moments(values: Any) -> Any:
             for i in range(piece.shape[0]):
                 lowest[i] = min(lowest[i], piece[i])
                 highest[i] = max(highest[i], piece[i])
-    # NaN may be lost in these, but not in the mean.
+    # min and max may lose a NaN, which the mean keeps.
     low = lowest[0]
     high = highest[0]
     for lane in range(1, LANES):

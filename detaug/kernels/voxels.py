@@ -87,7 +87,7 @@ def picked(array: np.ndarray, indices: Sequence[np.ndarray]) -> np.ndarray:
     num_missing = 3 - len(indices)
     lead = (1,) * num_missing
     unsigned = f"u{array.itemsize}"
-    # As bits: one signature for each width serves all dtypes.
+    # Copied as bits: one signature for each width serves all dtypes.
     source = array.view(unsigned).reshape(len(array), *lead, *array.shape[1:])
     destination = out.view(unsigned).reshape(len(out), *lead, *out.shape[1:])
     pick(source, *[_FIRST] * num_missing, *indices, destination)
@@ -122,7 +122,7 @@ def _padded_indices(n: int, before: int, after: int, mode: str) -> np.ndarray:
         return np.clip(positions, 0, n - 1)
     # There and back is one period. "symmetric" has the outermost voxels twice in it.
     repeated = 1 if mode == "symmetric" else 0
-    # "reflect" on an axis of one voxel has no way back; a period of 1 gives that voxel.
+    # "reflect" on an axis of one voxel would have a period of 0; with 1 it repeats the voxel.
     period = max(1, 2 * n - 2 + 2 * repeated)
     forth = positions % period
     return np.minimum(forth, period - repeated - forth)

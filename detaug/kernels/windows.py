@@ -75,7 +75,7 @@ def _relative_probability(a: Any, b: Any, nearest: Any) -> Any:
     total = 0.0
     for panel in range(panels):
         middle = a + (2 * panel + 1) * half
-        # Nodes lie on both sides of the middle.
+        # `_NODES` holds only the positive nodes: each one stands for two.
         for node, weight in zip(_NODES, _WEIGHTS):  # noqa: B905  (Numba has no strict zip)
             step = half * node
             before = _relative_density(middle - step, nearest)
@@ -138,7 +138,7 @@ def window_factors(out: Any, location: Any, scale: Any) -> Any:
     for i in range(n):
         a = (i - 0.5 - location) / scale
         b = (i + 0.5 - location) / scale
-        # Mirrored at the centre, so that the rule is only needed above it.
+        # Below the centre the interval is mirrored, so that one rule serves both sides.
         if a >= 0.0:
             out[i] = _relative_probability(a, b, nearest)
         elif b <= 0.0:

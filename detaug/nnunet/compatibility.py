@@ -231,7 +231,7 @@ def best_average(trainer: Any, averages: Sequence[Any]) -> Any:
         averages: the checkpoint's, after each epoch.
     """
     best = getattr(trainer, BEST_AVERAGE)
-    # Another best than nnU-Net would have by now: somebody else's code has set it.
+    # nnU-Net would have another best by now: code of the user's has set this one.
     if len(averages) == 0 or best != max(averages[:-1], default=None):
         return best
     judge = next(base for base in type(trainer).__mro__ if "on_epoch_end" in vars(base))

@@ -175,7 +175,7 @@ def _in_a_librarys_file(function: FunctionType) -> bool:
     # below the folder of the standard library.
     if file.startswith("<") or (file.startswith(_STANDARD) and "site-packages" not in file):
         return True
-    # No function of a package is called that is not imported.
+    # A package that is not imported cannot be the one that defines the function.
     imported = [sys.modules[name] for name in _INSTALLED if name in sys.modules]
     for module in imported:
         for path in _paths_of(module):
@@ -186,7 +186,7 @@ def _in_a_librarys_file(function: FunctionType) -> bool:
 
 def _paths_of(module: ModuleType) -> list[str]:
     """Return the folders of a package, or the file of a module."""
-    # A namespace package has several folders, and no file of its own.
+    # A namespace package has no file of its own, and may have several folders.
     paths = getattr(module, "__path__", None) or [getattr(module, "__file__", None)]
     return [path for path in paths if path]
 
@@ -199,13 +199,13 @@ def unlike(value: Any, stock: type) -> str | None:
     # A property may stand in the way of an attribute that nnU-Net's class sets in its constructor.
     members = inspect.getmembers_static(kind)
     properties = [name for name, member in members if isinstance(member, property)]
-    # Python's `abc` keeps its registry of subclasses under that name.
+    # `_abc_impl` is where `abc` registers subclasses: each class has another one.
     named = [name for name in dir(stock) if not name.startswith("__") and name != "_abc_impl"]
     for name in sorted({*named, *properties, *_HOOKS, *_SPECIAL}):
         reason = _unlike_method(value, stock, name)
         if reason is not None:
             return reason
-    # nnU-Net's constructor sets it to one of the loader's own methods.
+    # nnU-Net's constructor sets the attribute to one of the loader's own methods.
     oversample = vars(value).get("get_do_oversample")
     if oversample is None:
         return None

@@ -134,7 +134,7 @@ def compare_trainings(one: Path, other: Path) -> TrainingComparison:
     """
     names = [file.name for file in checkpoints_in(one)]
     other_names = [file.name for file in checkpoints_in(other)]
-    # The first is the most informative.
+    # The names are sorted, the most informative checkpoint first.
     common = next((name for name in names if name in other_names), None)
     if common is None:
         raise UnusableError(
@@ -204,7 +204,7 @@ def _metrics(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[int, 
 
     Epochs count from 0.
     """
-    # Stock nnU-Net's times differ between any two trainings; detaug's trainers write zeros.
+    # Times differ between any two trainings of stock nnU-Net; detaug's trainers write zeros.
     names = {**a[LOGGED], **b[LOGGED]}.keys() - EPOCH_TIMES
     for name in names:
         pairs = zip_longest(a[LOGGED].get(name, []), b[LOGGED].get(name, []))

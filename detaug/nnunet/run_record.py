@@ -121,7 +121,7 @@ class RunRecord:
         names = {part.name for part in fields(cls)}
         if not isinstance(stored, Mapping):
             raise _other_version(type(stored).__name__, names)
-        # Only shown, never compared: a record may lack it.
+        # A record may lack `source`, which is only shown, never compared.
         stored = {"source": "", **stored}
         if set(stored) != names:
             raise _other_version(sorted(map(str, stored)), names)
@@ -294,7 +294,7 @@ def fingerprint_or_class(value: Any) -> str:
     """
     name = f"{type(value).__module__}.{type(value).__qualname__}"
     if isinstance(value, torch.Tensor):
-        # A quantized or sparse one has no bytes of its own.
+        # Quantized and sparse tensors have no plain bytes that could be compared.
         value = dense(value)
     return fingerprint_or_none(value) or f"not compared: {name}"
 
@@ -380,14 +380,14 @@ def loss_settings(loss: Any) -> dict[str, Any]:
             continue
         settings = {"class": plain(type(module))}
         for attribute, value in vars(module).items():
-            # A loss is in no mode; torch sets "training" on every module.
+            # "training" is the mode that torch sets on every module, not a setting of the loss.
             if not attribute.startswith("_") and attribute != "training":
                 settings[attribute] = plain(value)
         for attribute, tensor in module.named_parameters(recurse=False):
             settings[attribute] = plain(tensor)
         for attribute, tensor in module.named_buffers(recurse=False):
             settings[attribute] = plain(tensor)
-        # A compiled network's modules have the same paths as one that is not compiled.
+        # Compiled or not, a module has one path, so that the two can be compared.
         path = name.replace("_orig_mod", "").strip(".")
         if path:
             result[path] = settings

@@ -37,7 +37,7 @@ def recorded_schedule(settings: Mapping[str, Any], schedule: Any) -> dict[str, A
 def _storable_state(schedule: Any) -> dict[str, Any]:
     """Return the `state_dict` of a schedule without the objects in it, such as functions."""
     if not hasattr(schedule, "state_dict"):
-        # A user's own, which follows from the epoch as nnU-Net's does.
+        # A user's schedule without a state must follow from the epoch alone, as nnU-Net's does.
         return {}
     state = {name: value for name, value in schedule.state_dict().items() if _is_storable(value)}
     # A copy: the schedule goes on changing its lists.

@@ -50,7 +50,7 @@ def _trainer_of(settings: Settings) -> Any:
     """
     try:
         check_nnunet_version()
-        # nnU-Net prints its plans, and a command's stdout is its answer.
+        # nnU-Net prints its plans, but stdout is for the command's answer.
         with _results_elsewhere(), contextlib.redirect_stdout(io.StringIO()):
             trainer = _new_trainer(settings)
             loaders = trainer.get_dataloaders()
@@ -58,7 +58,7 @@ def _trainer_of(settings: Settings) -> Any:
             for loader in loaders:
                 _settle(loader, settings.trainer)
     except UnusableError:
-        # It is one of the errors below, and says already what is wrong.
+        # It is a ValueError, too, but already says what is wrong.
         raise
     except (OSError, RuntimeError, ValueError) as error:
         raise UnusableError(

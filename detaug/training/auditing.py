@@ -115,14 +115,14 @@ def audit(
         warnings.simplefilter("always")
         first = step()
         second = step()
-    # PyTorch's alerts are texts; all of them have this word, and the operation stands first.
+    # Alerts are known by their text: all contain this word, and begin with the operation.
     advice: dict[str, str] = {}
     for alert in alerts:
         text = str(alert.message)
         if "deterministic" in text:
             operation = text.strip().partition(" ")[0]
             advice[operation] = _advice_for(operation)
-    # The first in the order of computation: what comes after it may follow from it.
+    # Only the first difference is reported: later ones may follow from it.
     event = first_different_event(first, second)
     return AuditReport(str(torch.device(device)), event[0] if event else "", advice)
 
@@ -139,7 +139,7 @@ def _values_of_a_step(
     model: nn.Module, loss: Loss, sample_batch: Sequence[Any], device: torch.device
 ) -> list[tuple[str, str]]:
     """Run one step; return (name, digest) of each output and gradient, in order of computation."""
-    # Digests and no tensors: the outputs of all layers of a network would not fit.
+    # Digests instead of tensors: the outputs of all layers may not fit into memory.
     values: list[tuple[str, str]] = []
     with isolate_rng(include_cuda=device.type != "cpu"):
         # Together: what the model and the loss share stays shared.
@@ -151,7 +151,7 @@ def _values_of_a_step(
         output = model(*inputs) if isinstance(inputs, tuple) else model(inputs)
         value = loss(output, target)
         values.append(("the loss", digest(value)))
-        # The hooks of parameters write their gradients as they come.
+        # The parameters' hooks append the digests of their gradients to `values`.
         value.backward()  # type: ignore[no-untyped-call]
     return values
 
@@ -170,7 +170,7 @@ def _watch(root: nn.Module, prefix: str, values: list[tuple[str, str]]) -> None:
     # Gradients come from the network's end to its beginning, as they are computed.
     for name, parameter in root.named_parameters(prefix=prefix):
         if parameter.requires_grad:
-            # After the gradient is complete: a parameter that is used twice gets it in two parts.
+            # Called when the gradient is complete: a parameter used twice gets it in two parts.
             hook = partial(on_gradient, name)
             parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 

@@ -133,7 +133,7 @@ def environment() -> dict[str, Any]:
 
 def cpu_model() -> str:
     """Return name, family and model of the CPU, for many kinds of processors share a name."""
-    # Not `platform.processor()`, which is empty or the architecture on most Linux systems.
+    # Not `platform.processor()`: on most Linux systems it is empty or only the architecture.
     entries: dict[str, str] = {}
     for line in lines("/proc/cpuinfo"):
         name, _, value = line.partition(":")
@@ -183,7 +183,7 @@ def _graphics_card_names() -> list[str]:
     if torch.version.hip is not None or sys.platform == "darwin":
         # collect_env would start the device there.
         return []
-    # The driver's own tool: CUDA is not started by the question.
+    # collect_env asks nvidia-smi, so that CUDA is not initialised in this process.
     listed = collect_env.get_gpu_info(collect_env.run) or ""  # type: ignore[no-untyped-call]
     lines_of_cards = [line for line in listed.splitlines() if line.startswith("GPU ")]
     return [line.partition(":")[2].strip() for line in lines_of_cards]

@@ -81,7 +81,7 @@ def rng_state(generators: Generators | None = None, *, include_cuda: bool = True
     for name, generator in zip(GLOBAL, global_generators(), strict=True):
         state[name] = _saved(generator)
     for kind in DEVICES:
-        # An empty list and no missing entry: a state without devices is whole, too.
+        # An empty list, so that a state without devices has all entries, too.
         devices = device_generators(kind) if include_cuda else []
         state[kind] = [_saved(generator) for generator in devices]
     named = _checked(generators)
@@ -113,7 +113,7 @@ def set_rng_state(
     """
     named = _checked(generators)
     _check_versions(state)
-    # Before anything is read from the state, which may come from a damaged file.
+    # Checked before anything is read: the state may come from a damaged file.
     _check_entries(state, {name: _kind(generator) for name, generator in named.items()})
     # All entries are collected, and their devices counted, before the first generator is changed.
     entries: list[_Entry] = []
@@ -125,7 +125,7 @@ def set_rng_state(
     for name, generator in named.items():
         stored = state["generators"][name]["state"]
         entries.append((f"generators[{name!r}]", generator, stored))
-    # Before the first is changed: a refused part must not leave half of the generators changed.
+    # Kept to undo the changes: an error must not leave half of the generators changed.
     before = [(generator, state_of(generator)) for _, generator, _ in entries]
     try:
         for label, generator, stored in entries:
@@ -164,7 +164,7 @@ def isolate_rng(include_cuda: Any = True) -> Any:
     """
     # ``@isolate_rng`` without brackets: the argument is the function.
     if callable(include_cuda):
-        # contextlib's managers are decorators as well.
+        # A context manager of contextlib is a decorator as well.
         return _isolation(include_cuda=True)(include_cuda)
     return _isolation(include_cuda)
 
@@ -249,7 +249,7 @@ def _check_entries(state: Mapping[str, Any], kinds: dict[str, str | None]) -> No
         stored_kinds = {name: entry["kind"] for name, entry in state["generators"].items()}
     except (AttributeError, TypeError, LookupError) as error:
         raise ValueError(f"the state's entry generators is damaged: {error}") from error
-    # Names as well: a generator that is not put back would silently draw on from where it is.
+    # Names must agree, too: a generator that is missing would silently keep its position.
     if stored_kinds != kinds:
         raise StateMismatch(
             f"the state holds the generators {stored_kinds}, and these were given: {kinds}"

@@ -120,12 +120,12 @@ def seed_everything(
         common = common_seed(own_rank, verbose=verbose)
     else:
         common = announced(user_seed, "given", verbose)
-    # A branch of its own: batches with the same seed draw other numbers than the model.
+    # A branch of its own, so that batches with the same seed draw other numbers.
     tree = SeedTree(common).child(BRANCH)
     if diff_rank_seed:
         tree = tree.child(f"rank/{own_rank}")
-    # Separate words for each generator: with one integer for all, `random` and NumPy, both of
-    # them Mersenne Twisters, could give the same numbers.
+    # Each generator gets words of its own: `random` and NumPy are both Mersenne Twisters, and
+    # from one integer could give the same numbers.
     seed_global_generators(tree.sequence())
     if workers:
         # The common seed, also with diff_rank_seed: a child process derives its own from it.

@@ -136,14 +136,14 @@ def preserved_switches(switches: list[Switch] | None = None) -> Iterator[None]:
 
 def _set(switches: list[Switch]) -> Changes:
     """Set these switches, and return what changed."""
-    # All before any is set: some follow others, and would show a value that was set here.
+    # All are read before any is set: setting one may change another.
     before = {switch.name: switch.read() for switch in switches}
     _warn_of_cublas(before.get(CUBLAS_VARIABLE))
     for switch in switches:
         # It is read again: setting the one before may have set it, or reset it.
         if switch.read() not in (switch.wanted, *switch.fine, None):
             switch.write(switch.wanted)
-    # A second pass: what a switch is now is known once all of them are set.
+    # Read again in a second pass, because a later switch may have changed an earlier one.
     changes = Changes()
     for switch in switches:
         old = before[switch.name]

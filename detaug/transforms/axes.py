@@ -52,7 +52,7 @@ class _AxisTransform(Transform):
         """Apply the map of these params to all arrays of voxels."""
         dims = len(spatial_shape(workspace.shapes()))
         axis_map = self.axis_map(params, dims)
-        # The caller's arrays are returned themselves, without a copy.
+        # Nothing moves: the caller's own arrays are returned, without a copy.
         if axis_map.order == tuple(range(dims)) and not any(axis_map.flipped):
             return
         for key in VOXEL_KEYS:
@@ -87,7 +87,7 @@ class Mirror(_AxisTransform):
         self.allowed_axes = axes("allowed_axes", allowed_axes)
 
     def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
-        # In 3-D all axes that the constructor accepts exist.
+        # The constructor accepts axes 0 to 2, and a plane has no axis 2.
         if max(self.allowed_axes, default=0) >= len(spatial_shape(shapes)):
             axes("allowed_axes", self.allowed_axes, 2)
         return {"axes": [axis for axis in self.allowed_axes if draws.happens(rng, 0.5)]}
@@ -151,7 +151,7 @@ class Rot90(_AxisTransform):
         planes = []
         for _ in range(round(draws.scalar(rng, self.num_axis_combinations, context))):
             turns.append(int(draws.choice(rng, self.num_rot_per_combination)))
-            # Sorted, as batchgeneratorsv2 has them: a turn's direction is in its number alone.
+            # Sorted, as in batchgeneratorsv2: only the number of turns decides about the direction.
             plane = draws.shuffled(rng, self.allowed_axes)[:2]
             planes.append(sorted(axis + 1 for axis in plane))
         return {"num_rot_per_combination": turns, "axis_combinations": planes}
@@ -214,14 +214,14 @@ class TransposeAxes(_AxisTransform):
     def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         space = spatial_shape(shapes)
         allowed = sorted(axes("allowed_axes", self.allowed_axes, len(space)))
-        # The result must have the sample's shape, which is announced before anything is drawn.
+        # The result must have the sample's shape: `output_shapes` announces no other one.
         if len({space[axis] for axis in allowed}) > 1:
             raise ValueError(
                 "axes of different lengths cannot be exchanged: allowed_axes are"
                 f" {self.allowed_axes}, the sample's spatial shape is {space}"
             )
         order = list(range(len(space) + 1))
-        # One axis alone draws nothing: `shuffled` has no exchange to choose.
+        # Axis 0 of the arrays is the channel axis, so that spatial axes count from 1.
         for axis, source_axis in zip(allowed, draws.shuffled(rng, allowed), strict=True):
             order[axis + 1] = source_axis + 1
         return {"axis_order": order}
@@ -245,6 +245,6 @@ def _rearrange(workspace: Workspace, key: str, axis_map: AxisMap) -> None:
     flipped = (False,) * num_missing + axis_map.flipped
     for channel in array:
         shape = (1,) * num_missing + channel.shape
-        # Bits are moved, whatever they mean: four widths serve all dtypes.
+        # Moved as bits: kernels for four widths serve all dtypes.
         bits = channel.reshape(-1).view(UNSIGNED[channel.itemsize])
         flip_in_place(bits, *shape, *flipped)

@@ -85,11 +85,11 @@ class ApplyRandomBinaryOperator(ImageTransform):
         self.p_per_label = probability("p_per_label", p_per_label)
 
     def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
-        # Refused before anything is drawn.
+        # Wrong channels raise before anything is drawn, so that `rng` stays where it was.
         channels("channel_idx", self.channel_idx, shapes["image"][0])
         applied = draws.channels_drawn(rng, draws.shuffled(rng, self.channel_idx), self.p_per_label)
         operators = [draws.choice(rng, self.any_of_these) for _ in applied]
-        # Operators for all channels, then sizes: the order is a part of the bytes.
+        # All operators are drawn before the sizes: a seed's params depend on the order.
         sizes = []
         for channel in applied:
             sizes.append(draws.scalar(rng, self.strel_size, {**context, "channel": channel}))
@@ -112,7 +112,7 @@ class ApplyRandomBinaryOperator(ImageTransform):
             before = image[channel] != 0
             footprint = ball(radius) if before.ndim == 3 else disk(radius)
             after = apply_operator(operator, before, footprint)
-            # A voxel has one label: whoever gains it takes it from the others.
+            # A voxel has one label: the channel that gains it takes it from the others.
             gained = after & ~before
             for other in all_channels - {channel}:
                 image[other][gained] = 0
@@ -121,7 +121,7 @@ class ApplyRandomBinaryOperator(ImageTransform):
 
 def _operator_name(operator: Any) -> Any:
     """Return the name for a function of batchgeneratorsv2; return anything else as it is."""
-    # By its module's name: batchgeneratorsv2 need not be installed.
+    # Compared by name, since batchgeneratorsv2 need not be installed.
     module = getattr(operator, "__module__", "")
     if module == "batchgeneratorsv2.transforms.nnunet.random_binary_operator":
         return operator.__name__.removeprefix("binary_").removesuffix("_torch")
@@ -138,7 +138,7 @@ def ball(radius: float) -> Footprint:
     step = 1.0
     if count > 1:
         step = (radius + radius) / (count - 1)
-    # In the order of `numpy.mgrid`'s operations: the last bit decides about points at the radius.
+    # Computed as `numpy.mgrid` does: the last bit decides about points at the radius.
     positions = [index * step + -radius for index in range(count)]
     return _round(positions, 3, radius * radius)
 
@@ -173,7 +173,7 @@ def _round(positions: list[float], dims: int, limit: float) -> Footprint:
     rows: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for d0, square0 in planes:
         for d1, square1 in points:
-            # Summed in scikit-image's order, which decides about points at the radius.
+            # Summed in scikit-image's order: the last bit decides about points at the radius.
             run = [d2 for d2, square2 in points if (square2 + square1) + square0 <= limit]
             if run:
                 rows.setdefault((run[0], run[-1]), []).append((d0, d1))
@@ -190,7 +190,7 @@ def apply_operator(name: str, mask: np.ndarray, footprint: Footprint) -> np.ndar
 
     A dilation sees nothing set outside, an erosion everything: it dilates the complement.
     """
-    # A plane is a volume of one slice.
+    # The functions below know volumes only: a plane is a volume of one slice.
     shape_3d = (1,) * (3 - mask.ndim) + mask.shape
     for step in _STEPS.get(name, (name,)):
         is_erosion = step == "erosion"
@@ -226,7 +226,7 @@ def _dilated(bits: np.ndarray, footprint: Footprint) -> np.ndarray:
     covered = range(0)
     for (first, last), rows in footprint:
         run = range(first, last + 1)
-        # Every run holds the one before it, which has been spread already.
+        # Runs come shortest first, and each contains the one before it, which is spread already.
         for offset in run:
             if offset not in covered:
                 _add_shifted(bits, offset, spread)

@@ -29,7 +29,7 @@ from detaug.transforms.building.workspace import Workspace
 
 
 def _check_sigmas(context: ParamContext, value: Any) -> None:
-    # One list for all channels, else a list for each channel that is blurred.
+    # Synchronized channels share one list; otherwise each blurred channel has its own.
     if context.transform.synchronize_channels:
         each_axis(SIGMA)(context, value)
         return
@@ -93,7 +93,7 @@ class GaussianBlur(ImageTransform):
     @takes(apply_to_channel=each_channel(flag), sigmas=_check_sigmas)
     def change(self, workspace: Workspace, params: Params) -> None:
         channels = [c for c, applied in enumerate(params["apply_to_channel"]) if applied]
-        # Of the channels that are blurred, in order.
+        # One list of sigmas for each blurred channel, in order; params hold a shared list once.
         sigmas_of_channels = params["sigmas"]
         if self.synchronize_channels:
             sigmas_of_channels = [params["sigmas"]] * len(channels)
@@ -101,7 +101,7 @@ class GaussianBlur(ImageTransform):
         weights = {}
         for channel, sigmas in zip(channels, sigmas_of_channels, strict=True):
             channel_weights = blur_weights(shape, sigmas)
-            # Kernels of one tap would copy the channel.
+            # Filters of one tap change nothing: the channel need not be copied.
             if any(len(taps) > 1 for taps in channel_weights):
                 weights[channel] = channel_weights
         for channel_weights, before, after in workspace.chosen_channels(weights, as_volume):
@@ -118,7 +118,7 @@ def kernel_size(sigma: float) -> int:
     wanted = sigma * 6.0 + 0.5
     size = round(wanted)
     is_even = size % 2 == 0
-    # Of the two odd numbers beside it the one on the side of the wanted size is nearer.
+    # Sizes are odd: take the odd neighbour that is nearer to the wanted size.
     if is_even and wanted >= size:
         size += 1
     elif is_even:
@@ -133,7 +133,7 @@ def gaussian_weights(sigma: float, radius: int) -> np.ndarray:
     """
     if radius == 0:
         return np.ones(1, np.float32)
-    # In float64 and without NumPy: its exponential changes with the CPU.
+    # Without NumPy, whose exponential differs between CPUs.
     heights = [exponential(-0.5 * (distance / sigma) ** 2) for distance in range(radius + 1)]
     # One after another: the order of NumPy's additions depends on the CPU's vectors.
     total = heights[0]

@@ -44,7 +44,7 @@ class MultiplicativeBrightness(ChannelTransform):
     def change(self, workspace: Workspace, params: Params) -> None:
         multipliers = {}
         for channel, multiplier in by_channel(params, "multipliers"):
-            # Times 1 would copy the channel.
+            # A factor of 1 changes nothing: the channel need not be copied.
             if multiplier != 1:
                 multipliers[channel] = multiplier
         for multiplier, source, destination in workspace.chosen_channels(multipliers, np.ravel):
@@ -73,7 +73,7 @@ class BrightnessAdditive(ImageTransform):
         self.sigma = finite("sigma", sigma)
         self.synchronize_channels = synchronize_channels
         self.p_per_channel = probability("p_per_channel", p_per_channel)
-        # The two are a range's ends then.
+        # With synchronized channels mu and sigma are the ends of a range.
         if synchronize_channels and mu > sigma:
             raise ValueError(
                 "with synchronize_channels the shift is drawn evenly between mu and sigma, so mu"
@@ -84,11 +84,11 @@ class BrightnessAdditive(ImageTransform):
 
     def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         count = shapes["image"][0]
-        # First the channels, then the shifts: the order is a part of the bytes.
+        # The channels are drawn before the shifts: a seed's params depend on the order.
         channels = draws.channels_drawn(rng, range(count), self.p_per_channel)
         if not channels:
             return {"apply_to_channel": channels, "shift": None}
-        # One number for every channel, chosen or not, as batchgeneratorsv2 draws them.
+        # One shift for every channel, chosen or not, as batchgeneratorsv2 draws them.
         if self.synchronize_channels:
             # Uniformly: see the argument.
             shift = [draws.scalar(rng, (self.mu, self.sigma), context)] * count

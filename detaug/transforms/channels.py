@@ -46,10 +46,10 @@ class MoveSegAsOneHotToData(Transform):
     def change(self, workspace: Workspace, params: Params) -> None:
         labels = labels_of_image(workspace, "MoveSegAsOneHotToData")
         (channel,) = channels("source_channel_idx", [self.source_channel_idx], len(labels))
-        # Without labels the image stays the caller's own array.
+        # Without labels there is nothing to add, and the image need not be copied.
         if self.all_labels:
             # One pass instead of an array for each label and a concatenation.
-            # float32 already, or converted on the way into the new array.
+            # Images of other dtypes are converted when they are assigned to the float32 result.
             image = workspace["image"]
             num_channels = len(image) + len(self.all_labels)
             result = np.empty((num_channels, *labels.shape[1:]), dtype=np.float32)

@@ -69,7 +69,7 @@ class RemoveRandomConnectedComponentFromOneHotEncoding(ImageTransform):
             removable = [component for component, size in enumerate(sizes, start=1) if size < limit]
             if not removable:
                 continue
-            # Only here: an image from which nothing is removed is not copied.
+            # Not asked for earlier: an image from which nothing is removed need not be copied.
             image = workspace.writable("image")
             chosen = components == draws.choice(rng, removable)
             image[channel][chosen] = 0
@@ -91,7 +91,7 @@ def find_components(channel: np.ndarray) -> tuple[np.ndarray, list[int]]:
     # Imported here because other transforms do not need it.
     from scipy import ndimage
 
-    # Neighbours at faces, edges and corners, as batchgeneratorsv2's connected components have them.
+    # Voxels that touch at faces, edges or corners are connected, as in batchgeneratorsv2.
     components, count = ndimage.label(channel != 0, np.ones((3,) * channel.ndim))
     sizes = np.zeros(count + 1, np.int64)
     # Plane by plane, because bincount makes an int64 copy of its argument.

@@ -40,7 +40,7 @@ class _Composition(Transform):
         return self.draw(rng, shapes, {})
 
     def apply_in(self, workspace: Workspace, params: Params) -> None:
-        # The parts compare their announced shapes with what came out.
+        # Shapes are not compared here: each part compares its own.
         self.change(workspace, params)
 
     def _apply_parts(self, workspace: Workspace, params: Params) -> None:
@@ -62,7 +62,7 @@ class _Composition(Transform):
 
     @property
     def moves_voxels(self) -> bool:  # type: ignore[override]
-        # Whatever is drawn: a call is refused or not whatever its seed.
+        # Of all parts, drawn or not: whether a call is refused must not depend on its seed.
         return any(transform.moves_voxels for transform in self.parts())
 
     @property
@@ -75,7 +75,7 @@ class _Composition(Transform):
 
     @property
     def kernels(self) -> Iterable[Kernel]:
-        # Of all parts, drawn or not: they are compiled before the first batch.
+        # Of all parts: they are compiled before the first batch, when nothing is drawn yet.
         kernels: list[Kernel] = []
         for transform in self.parts():
             kernels.extend(transform.kernels)
@@ -141,7 +141,7 @@ class Compose(_Composition):
         for transform in self.parts():
             own = transform.sample(rng, shapes)
             params.append(own)
-            # No voxel exists yet: the next transform draws from the shapes that it will get.
+            # The next transform draws for the shapes that it will get; there are no arrays yet.
             shapes = transform.output_shapes(shapes, own)
         return {"transforms": params}
 
@@ -171,7 +171,7 @@ class RandomApply(_Composition):
         self.apply_probability = checks.probability("apply_probability", apply_probability)
 
     def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
-        # A transform that is not applied draws nothing: its own draws cost nothing then.
+        # No params are drawn for a transform that is not applied: they would take time.
         if not draws.happens(rng, self.apply_probability):
             return {"apply_transform": False}
         return {"apply_transform": True, "params": self.transform.sample(rng, shapes)}
@@ -200,7 +200,7 @@ class OneOf(_Composition):
     """
 
     def __init__(self, list_of_transforms: Sequence[Transform]) -> None:
-        # The attribute has the argument's name, by which descriptions know it.
+        # `__repr__` shows attributes as arguments, so that both have one name.
         self.list_of_transforms = checked_transforms(list_of_transforms)
         if not self.list_of_transforms:
             raise ValueError("OneOf needs at least one transform to choose from")

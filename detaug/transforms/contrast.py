@@ -39,13 +39,13 @@ class BGContrast:
 
     def __init__(self, contrast_range: tuple[float, float] | Callable[..., float]) -> None:
         checked = random_scalar("contrast_range", contrast_range)
-        # With one number there is no range to draw from, below 1 or above.
+        # A single number has no parts below and above 1 to choose between.
         if isinstance(checked, float):
             raise TypeError(
                 f"contrast_range must be (low, high) or a callable, got {contrast_range!r}"
             )
         if isinstance(checked, tuple) and checked[1] < 1:
-            # Half of the draws are above 1, whatever the range.
+            # At least half of the draws are from the part above 1.
             raise ValueError(f"contrast_range must reach up to 1 or more, got {contrast_range!r}")
         self.contrast_range = checked
 
@@ -54,7 +54,7 @@ class BGContrast:
         if callable(self.contrast_range):
             return draws.scalar(rng, self.contrast_range, {})
         low, high = self.contrast_range
-        # Drawn in any case, as batchgenerators does.
+        # `happens` draws even if the range has no part below 1, as batchgenerators does.
         if draws.happens(rng, 0.5) and low < 1:
             return draws.uniform(rng, low, 1.0)
         return draws.uniform(rng, max(low, 1.0), high)
@@ -105,7 +105,7 @@ class Contrast(ChannelTransform):
     def change(self, workspace: Workspace, params: Params) -> None:
         factors = {}
         for channel, factor in by_channel(params, "multipliers"):
-            # With 1 the channel would be copied, and rounded around its mean.
+            # A factor of 1 would only copy the channel and round it.
             if factor != 1:
                 factors[channel] = factor
         for factor, source, destination in workspace.chosen_channels(factors, np.ravel):
@@ -135,7 +135,7 @@ class InvertImage(ImageTransform):
         self.p_per_channel = probability("p_per_channel", p_per_channel)
 
     def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
-        # Each draw is made only if the ones before it leave it open, as in batchgeneratorsv2.
+        # Later draws are made only if earlier ones have not decided, as in batchgeneratorsv2.
         count = shapes["image"][0]
         if not draws.happens(rng, self.p_invert_image):
             return {"apply": False, "apply_to_channel": []}
@@ -168,7 +168,7 @@ def stretch_around_mean(
     """
     low, high, center, _ = moments(source)
     if not math.isfinite(center):
-        # Without a mean there is no number that any of the voxels should have.
+        # Without a finite mean no voxel has a defined result.
         destination.fill(np.nan)
         return
     # Kernels compute in float32, as batchgeneratorsv2 does.

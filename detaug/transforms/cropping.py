@@ -33,9 +33,9 @@ def crop_sample(
         label: the label of the segmentation outside its array.
     """
     space = spatial_shape(workspace.shapes())
-    # Whole voxels: of an even size the voxel after the middle is the centre.
+    # If a size is even, the voxel after the middle counts as the centre.
     starts = [middle - extent // 2 for middle, extent in zip(center, size, strict=True)]
-    # The arrays stay the caller's own.
+    # The crop is the whole array, which need not be copied.
     if size == space and not any(starts):
         return
     box = _box_within(starts, size, space)
@@ -45,7 +45,7 @@ def crop_sample(
         volume = workspace.lazy(key)
         starts_in_array = starts
         if volume is not None:
-            # What is read begins at the box, not at the volume's first voxel.
+            # The array that is read begins at the box, not at the volume's first voxel.
             workspace.put(key, volume.read(box.starts, box.stops))
             pairs = zip(starts, box.starts, strict=True)
             starts_in_array = [start - read_start for start, read_start in pairs]
@@ -90,11 +90,12 @@ def _cropped(
     in_crop = [slice(None)]
     for start, extent, length in zip(starts, size, array.shape[1:], strict=True):
         low = max(0, start)
+        # A crop beside the array has an empty part of it, not a negative one.
         high = max(low, min(length, start + extent))
         in_array.append(slice(low, high))
         in_crop.append(slice(low - start, high - start))
     common = array[tuple(in_array)]
-    # A view: whoever writes to it later copies it first.
+    # A view suffices: `put_reshaped` sees to it that no caller's array is written to.
     if common.shape[1:] == size:
         return common
     padded = np.full((len(array), *size), value, array.dtype)
@@ -178,9 +179,9 @@ class RandomCrop(_Crop):
         center = []
         for length, size in zip(space, self.crop_size, strict=True):
             if size >= length:
-                # Nothing is drawn along this axis: there is one position.
+                # Along this axis there is only one position, so that nothing is drawn.
                 center.append(length // 2)
             else:
-                # The first voxel is drawn, and the centre said, since params hold a centre.
+                # The first voxel is drawn, but params hold the centre.
                 center.append(draws.integer(rng, length - size + 1) + size // 2)
         return {"center": center}

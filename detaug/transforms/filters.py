@@ -56,7 +56,7 @@ class MedianFilter(ImageTransform):
             sizes = [self._draw_size(rng)] * channels
         else:
             sizes = [self._draw_size(rng) for _ in range(channels)]
-        # After the sizes, which are drawn for every channel, as in batchgeneratorsv2.
+        # Drawn after the sizes, which every channel draws, as in batchgeneratorsv2.
         applied = draws.flags(rng, self.p_per_channel, channels)
         return {"filter_sizes": sizes, "apply_channel": applied}
 
@@ -79,7 +79,7 @@ class MedianFilter(ImageTransform):
             # A single voxel is its own median.
             return
         for size, before, after in workspace.chosen_channels(sizes, as_volume):
-            # The same size along every axis but those of one voxel.
+            # An axis of one voxel is not filtered.
             box = per_axis([size] * len(shape), shape, 1)
             median_filter(before, box, after)
 
@@ -122,7 +122,7 @@ class Sharpening(ImageTransform):
         channels = shapes["image"][0]
         if draws.happens(rng, self.p_same_for_each_channel):
             strengths = [draws.scalar(rng, self.strength, context)] * channels
-            # One draw for all, as for the strength.
+            # All channels share this draw, as they share the strength.
             clamped = [draws.happens(rng, self.p_clamp_intensities)] * channels
         else:
             strengths = []
@@ -167,7 +167,7 @@ def _checked_size(wanted: Any) -> int | tuple[int, int]:
     if not isinstance(wanted, (tuple, list)):
         return checks.integer("filter_size", wanted, 1, LARGEST)
     low, high = integer_range("filter_size", wanted, minimum=1)
-    # Without a size between them there would be nothing to draw.
+    # high is not included: equal ends would leave no size to draw.
     if low == high or high > LARGEST + 1:
         raise ValueError(
             "filter_size as a range must be (low, high), high not included and at most"

@@ -54,7 +54,7 @@ class ForeignTransform(Transform):
         return {"key": draws.key(rng)}
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
-        # What it does not announce is compared with what comes out, and refused there.
+        # If the shapes change all the same, `apply_in` raises an error that names the argument.
         if self.shapes_after is None:
             return dict(shapes)
         return {**shapes, **self.shapes_after(dict(shapes))}
@@ -65,11 +65,11 @@ class ForeignTransform(Transform):
         for key in VOXEL_KEYS:
             if key in workspace:
                 inputs[key] = torch.from_numpy(workspace.writable(key))
-        # It has no argument for a Generator: what it draws, it draws from global ones.
+        # A foreign transform takes no Generator: it draws from global ones, seeded here.
         with preserved_global_rngs():
             reseed_global_rngs(np.random.SeedSequence(params["key"]))
             outputs = self.transform(**inputs)
-        # Most often a function that changes its arguments and returns nothing.
+        # The usual cause is a function that changes its arguments and returns nothing.
         if not isinstance(outputs, Mapping):
             raise TypeError(f"{self._name} must give a dictionary, got {type(outputs).__name__}")
         # All are read before any is put: an error leaves the workspace as it was.

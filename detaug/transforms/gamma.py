@@ -76,7 +76,7 @@ class Gamma(ChannelTransform):
         def draw_gamma(channel: int | None) -> float:
             return draws.scalar(rng, self.gamma, {**context, "channel": channel})
 
-        # The order of these draws is a part of the bytes.
+        # The order of these draws must stay: a seed's params depend on it.
         params["retain_stats"] = draws.flags(rng, self.p_retain_stats, len(channels))
         params["invert_image"] = draws.flags(rng, self.p_invert_image, len(channels))
         params["gamma"] = self.for_channels(channels, draw_gamma)
@@ -127,9 +127,9 @@ def bend(
         origin = low
         direction = 1.0
     extent = direction * max(span, _LEAST_RANGE)
-    # Rounded before the table and the polynomial are made of it: both are of one exponent.
+    # Rounded here, so that the table and the polynomial are made for the same exponent.
     exponent = np.float32(gamma)
-    # The curve of the mean is near the mean of the curve: sums around it lose few bits.
+    # The power of the mean is near the mean of the powers: sums around it lose few bits.
     share_of_mean = (mean - origin) / extent
     pivot = 0.0
     if share_of_mean > 0:
@@ -147,6 +147,6 @@ def bend(
         scale = np.float32(direction * span)
         scale_around(destination, destination, np.float32(0), scale, np.float32(origin))
         return
-    # One map restores both: the curve's mean becomes the old one, its deviation, too.
+    # One linear map restores the old mean and the old standard deviation.
     factor = direction * span * deviation / max(curve_deviation * span, _LEAST_RANGE)
     rescale(destination, curve_mean, factor, mean)

@@ -65,7 +65,7 @@ class RemoveLabel(_LabelTransform):
         chosen = list(range(len(labels)))
         if self.segmentation_channels is not None:
             chosen = channels("segmentation_channels", self.segmentation_channels, len(labels))
-        # Whether or not a voxel has the label: the error must not wait for a rare sample.
+        # Checked even if no voxel has the label: the error must not wait for a rare sample.
         for dtype in workspace.label_dtypes():
             representable("set_to", self.set_to, dtype)
         before, after = np.array([self.label_value, self.set_to]).astype(labels.dtype)
@@ -106,9 +106,10 @@ class ConvertSegmentationToRegions(_LabelTransform):
     def change(self, workspace: Workspace, params: Params) -> None:
         labels = workspace["segmentation"]
         (channel,) = channels("channel_in_seg", [self.channel_in_seg], len(labels))
+        # Masks are written into one array, because stacking them would copy each.
         result = np.zeros((len(self.regions), *labels.shape[1:]), dtype=bool)
         for region, mask in zip(self.regions, result, strict=True):
-            # Not `np.isin`, which sorts.
+            # Not `np.isin`, which sorts all labels of the array.
             for label in region:
                 np.logical_or(mask, labels[channel] == label, out=mask)
         workspace.put("segmentation", result)
@@ -156,7 +157,7 @@ class MaskImage(Transform):
         (channel,) = channels("channel_idx_in_seg", [self.channel_idx_in_seg], len(labels))
         masked = set(channels("apply_to_channels", self.apply_to_channels, len(workspace["image"])))
         outside = labels[channel] < 0
-        # Most samples lie within the mask: their image is not copied.
+        # Most samples lie within the mask, and their image need not be copied.
         if not outside.any():
             return
         for image_channel in masked:
@@ -189,14 +190,14 @@ class DownsampleSegForDS(_LabelTransform):
             if not isinstance(scale, (tuple, list, np.ndarray)):
                 self.ds_scales.append(scale)
                 continue
-            # Hashable, for the cache of sizes.
+            # Tuples are hashable, which the cache of `_sizes_of` needs.
             self.ds_scales.append(tuple(scale))
             if self.spatial_dims is None:
                 self.spatial_dims = len(scale)
 
     @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
-        # Of a lazy or reversed array the kernel could not read the bits.
+        # The kernel takes C-contiguous arrays only, no lazy volumes and no mirrored views.
         full = workspace.contiguous("segmentation")
         levels = []
         space = full.shape[1:]
@@ -231,7 +232,7 @@ def _sizes_of(
             factors = scale
         if len(factors) != len(space):
             raise ValueError(f"ds_scales has {scale} for a segmentation of spatial shape {space}")
-        # As nnU-Net rounds: the loss compares with outputs of that size.
+        # Rounded as nnU-Net does, because the network's outputs have that size.
         size = tuple(round(n * factor) for n, factor in zip(space, factors, strict=True))
         if 0 in size:
             raise ValueError(

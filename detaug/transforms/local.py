@@ -45,7 +45,7 @@ NUMBERS = where_not_none("kernels", number())
 
 def _check_sigma(context: ParamContext, value: Any) -> None:
     """Accept None if no channel has a window."""
-    # Nothing is blurred without a window, and no sigma is drawn.
+    # Without a window nothing is blurred, so that no sigma was drawn.
     has_window = any(window is not None for window in context.params["kernels"])
     if value is not None or has_window:
         gate.SIGMA(context, value)
@@ -74,7 +74,7 @@ class LocalWindow:
         self._least = 1.0
         largest = 1.0
         for length, center, deviation in zip(shape, loc, scale, strict=True):
-            # Per axis, and not as a volume: kernels multiply them as they go.
+            # One factor per axis instead of a volume: kernels multiply them voxel by voxel.
             factors = np.empty(length)
             largest *= window_factors(factors, float(center) * length, float(deviation))
             self._least *= float(factors.min())
@@ -102,9 +102,10 @@ class LocalWindow:
         Args:
             mean_centered: subtract the window's mean.
         """
-        # A user's callable takes the volume: for kernels it is never made.
+        # Only users' callables need the whole volume; kernels multiply the factors themselves.
         product = reduce(np.multiply.outer, self._factors)
         if self.is_flat:
+            # Such a window has no effect, and cannot be scaled to 0 ... 1.
             return np.zeros(product.shape, np.float32)
         window = (product - self._least) / (1.0 - self._least)
         if mean_centered:
@@ -181,10 +182,10 @@ class _LocalTransform(ImageTransform):
         scale = []
         for axis in range(len(shape)):
             offered = {**context, "shape": shape, "dim": axis}
-            # Both are drawn axis by axis: the order is a part of the bytes.
+            # Both are drawn for one axis, then for the next: a seed's params depend on the order.
             loc.append(draws.scalar(rng, self.loc, offered))
             scale.append(draws.scalar(rng, self.scale, offered))
-            # A callable's; numbers have been checked by the constructor.
+            # Only a callable can return this: the constructor has checked numbers.
             if scale[axis] <= 0.0:
                 raise ValueError(f"scale must be greater than 0, got {scale[axis]!r}")
         offered = dict(context)
@@ -212,7 +213,7 @@ def _effective(
     # Read from the shapes, so that a lazy image is not read unless a channel changes.
     shape = workspace.shapes()["image"][1:]
     for channel, (params, value) in enumerate(zip(kernels, numbers, strict=True)):
-        # A window costs a pass over each axis: none is made for what changes nothing.
+        # Making a window takes time, and this channel does not change.
         if params is None or value == without_effect:
             continue
         window = LocalWindow(shape, params["loc"], params["scale"])
@@ -280,7 +281,7 @@ class BrightnessGradientAdditive(_LocalTransform):
         low = math.inf
         high = -math.inf
         if self.clip_intensities:
-            # Of the whole image, before any of its channels changes.
+            # The range is that of the whole image, before any of its channels changes.
             for channel in workspace.contiguous("image"):
                 channel_low, channel_high = least_and_largest(flat_planes(channel))
                 low = min(low, channel_low)
@@ -293,7 +294,7 @@ class BrightnessGradientAdditive(_LocalTransform):
             mean = 0.0
             if self.mean_centered:
                 mean = window.mean()
-            # The window's largest absolute value: at its top, or where it is 0 less its mean.
+            # The centred window runs from -mean to 1 - mean: this is its largest absolute value.
             peak = max(abs(1.0 - mean), abs(mean))
             offset = -mean * strength / peak
             slope = strength / peak
@@ -342,7 +343,7 @@ class LocalContrast(_LocalTransform):
         for before, after, window, contrast in chosen:
             sum_of_weights = window.mean() * before.size + _LEAST_DIVISOR
             mean = windowed_sum(before, *window.arguments) / sum_of_weights
-            # Made before anything is written: both arrays may be one.
+            # Computed before the kernel writes, since before and after may be one array.
             distance = _difference(before, np.float32(mean))
             add_windowed(before, after, distance, *window.arguments, 0.0, contrast - 1.0, _ONE)
 
@@ -388,7 +389,7 @@ class LocalGamma(_LocalTransform):
             extent = max(np.float32(high - low), np.float32(_LEAST_DIVISOR))
             change = np.empty_like(before)
             change_by_power(before, change, low, extent, np.float32(gamma))
-            # The change is that of intensities from 0 to 1; the extent makes it one of the image's.
+            # The change is for intensities from 0 to 1: the factor `extent` scales it back.
             add_windowed(before, after, change, *window.arguments, 0.0, 1.0, extent)
 
     kernels = (window_factors, least_and_largest, change_by_power, add_windowed)
@@ -443,13 +444,13 @@ class LocalSmoothing(_LocalTransform):
         radius = int(4.0 * sigma + 0.5)
         if radius == 0:
             return
-        # The same along every axis and for every channel.
+        # The weights are the same along every axis and for every channel.
         weights = gaussian_weights(sigma, radius)
         axis_weights = per_axis([weights] * len(shape), shape, np.ones(1, np.float32))
         volume = per_axis(shape, shape, 1)
         chosen = _effective(workspace, params["kernels"], params["strengths"], without_effect=0.0)
         for before, after, window, strength in chosen:
-            # Around the mean, a large offset of all values costs the sums no bits.
+            # The mean is subtracted, because a large offset would cost the sums precision.
             _, _, mean, _ = moments(before.reshape(-1))
             middle = np.float32(mean)
             if not np.isfinite(middle):

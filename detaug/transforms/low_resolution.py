@@ -81,7 +81,7 @@ class SimulateLowResolution(ChannelTransform):
             axes = range(len(shape))
             scales = draws.for_axes(rng, self.scale, offered, axes, self.synchronize_axes)
             for axis in ignored:
-                # Drawn all the same: the draws after it do not depend on the ignored axes.
+                # Drawn for ignored axes as well: later draws must not depend on them.
                 scales[axis] = 1.0
             return [_as_float32(scale) for scale in scales]
 
@@ -93,7 +93,7 @@ class SimulateLowResolution(ChannelTransform):
         coarse_shapes = {}
         for channel, scales in by_channel(params, "scales"):
             coarse = coarse_shape(shape, scales)
-            # At full resolution sampling down and back changes nothing.
+            # At full resolution, sampling down and up again changes nothing.
             if tuple(coarse) != tuple(shape):
                 coarse_shapes[channel] = coarse
         for coarse, before, after in workspace.chosen_channels(coarse_shapes, as_volume):
@@ -125,7 +125,7 @@ def sampling_table(n: int, coarse: int) -> Table:
         For each coarse voxel its nearest voxel, (coarse,) int64; for each voxel the lower one of
         its two coarse voxels, (n,) int64, and the weight of the upper one, (n,) float32.
     """
-    # Of cells: the centre of voxel i lies at i + 1/2, counted from the axis' first edge.
+    # Voxels are cells: the centre of voxel i lies i + 1/2 from the first edge of the axis.
     positions = (np.arange(n) + 0.5) * coarse / n - 0.5
     positions = np.clip(positions, 0.0, coarse - 1.0)
     lower = np.floor(positions).astype(np.int64)

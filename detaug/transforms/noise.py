@@ -51,10 +51,10 @@ class GaussianNoise(ChannelTransform):
     def change(self, workspace: Workspace, params: Params) -> None:
         fields = {}
         for channel, sigma in by_channel(params, "sigmas"):
-            # Without noise the channel would be copied.
+            # Noise of 0 changes nothing: the channel need not be copied.
             if sigma != 0:
                 fields[channel] = (np.float32(sigma), np.uint32(channel))
-        # One key for all channels, each of which has a stream of its own.
+        # One key serves all channels, since each has a stream of its own.
         low, high = key_words(params["key"])
         for field, source, destination in workspace.chosen_channels(fields, np.ravel):
             sigma, stream = field

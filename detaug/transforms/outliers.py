@@ -86,7 +86,7 @@ class CutOffOutliers(ImageTransform):
         cuts = {}
         drawn = zip(params["percentiles"], params["retain_std"], strict=True)
         for channel, (percentiles, retain) in enumerate(drawn):
-            # Nothing lies beyond the least and the largest value.
+            # Percentiles 0 and 100 cut nothing off.
             if percentiles is None or tuple(percentiles) == (0.0, 100.0):
                 continue
             lower, upper = percentiles
@@ -151,7 +151,7 @@ def cut_off(
     if math.isnan(low):
         destination.fill(np.nan)
         return
-    # Percentiles are read before: both arrays may be one.
+    # Written only after the percentiles are known: both arrays may be one.
     destination[...] = source
     clamp(destination, np.float32(low), np.float32(high))
     if not retain:

@@ -43,7 +43,7 @@ class Convert3DTo2D(Transform):
             if key not in workspace:
                 continue
             volume = workspace.lazy(key)
-            # A volume on disk is not read for it.
+            # A lazy volume stays lazy: it need not be read to be seen as planes.
             if volume is not None:
                 workspace.put(key, volume.planes_as_channels(), owned=False)
             else:
@@ -85,7 +85,7 @@ class Convert2DTo3D(Transform):
     spatial_dims = 2
 
     def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
-        # As params, so that they are seen where the applied transforms are shown.
+        # The counts are params so that descriptions of the applied transforms show them.
         return {key: shapes[key] for key in _COUNT_KEYS.values() if key in shapes}
 
     @takes(**{key: needed_if(_never, integer(1)) for key in _COUNT_KEYS.values()})
@@ -104,7 +104,7 @@ class Convert2DTo3D(Transform):
             shape = shapes.get(key)
             if shape is None:
                 continue
-            # Params made by hand may lack it; the sample has it.
+            # Params written by hand may lack the count; the sample has it.
             channels = params.get(count_key, shapes.get(count_key))
             if channels is None or len(shape) != 3 or shape[0] % channels:
                 raise ValueError(

@@ -76,7 +76,7 @@ class BlankRectangle(ImageTransform):
 
     def draw(self, rng: Generator, shapes: Shapes, context: Context) -> Params:
         count, *space = shapes["image"]
-        # The order of these draws is a part of the bytes: numbers also of channels without any.
+        # Numbers are drawn for all channels first: a seed's params depend on this order.
         applies = draws.flags(rng, self.p_per_channel, count)
         numbers = [draws.integer_below(rng, *self.num_rectangles) for _ in range(count)]
         rectangles: list[list[Corners]] = []
@@ -105,12 +105,12 @@ class BlankRectangle(ImageTransform):
             raise ValueError(
                 f"rectangle_size is for {len(ranges)} axes, but the image has {len(space)}"
             )
-        # From the first axis' range alone, whatever the others are.
+        # A square has one size: it is drawn from the first axis' range.
         if self.force_square:
             size = [draws.integer_below(rng, *ranges[0])] * len(space)
         else:
             size = [draws.integer_below(rng, low, high) for low, high in ranges]
-        # Refused, and not cut off: the rectangle would not have the size that was asked for.
+        # An error, not a smaller rectangle: the user asked for this size.
         if any(extent > length for extent, length in zip(size, space, strict=True)):
             raise ValueError(f"a rectangle of {size} voxels does not fit into an image of {space}")
         return placed(rng, size, space)
@@ -130,7 +130,7 @@ class BlankRectangle(ImageTransform):
             for corners, value in zip(rectangles, values, strict=True):
                 region = channel[within(corners)]
                 if callable(self.rectangle_value):
-                    # In order: rectangles may overlap, and a callable sees what is there by then.
+                    # In order: rectangles may overlap, and a callable sees those written before.
                     region[...] = self._call_for_value(region, value)
                 else:
                     region[...] = value
@@ -138,9 +138,9 @@ class BlankRectangle(ImageTransform):
     def _call_for_value(self, region: np.ndarray, key: int) -> float:
         """Return the value that the user's callable gives for a region."""
         function: Any = self.rectangle_value
+        # Called with a copy, so that it cannot write to the image.
         if asks_for(function, "rng"):
             return float(function(region.copy(), rng=draws.generator_of(key)))
-        # A copy: what the callable writes does not reach the image.
         return float(function(region.copy()))
 
 
@@ -155,7 +155,6 @@ def placed(rng: Generator, size: Sequence[int], space: Sequence[int]) -> Corners
     lower = []
     upper = []
     for extent, length in zip(size, space, strict=True):
-        # Every place within the image is as likely as the others.
         start = draws.integer(rng, length - extent + 1)
         lower.append(start)
         upper.append(start + extent)

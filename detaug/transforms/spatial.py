@@ -101,8 +101,8 @@ class SpatialTransform(Transform):
         align_corners: as grid_sample has it.
         p_shear, shear: the probability of shearing; the factors (displacement along one axis for
             each voxel along another), one drawn for each pair of axes (0, 1), (0, 2), (1, 0) ...,
-            and applied one after the other, as MONAI's `RandAffine` has them: the volume stays. A
-            is rotation @ shear @ scaling.
+            and applied one after the other, as MONAI's `RandAffine` has them: shear keeps volumes.
+            A is rotation @ shear @ scaling.
         p_translation, translation: the probability of a shift; voxels, one drawn per axis, in the
             sheared and rotated frame, as MONAI's ``translate_range``: the patch shows what is that
             far from the crop's centre. (TorchIO's `RandomAffine` has no shear, and translates by
@@ -255,7 +255,7 @@ class SpatialTransform(Transform):
 
     def _draw_shear(self, rng: Generator, context: Context, fixed: Collection[int]) -> Matrix:
         dims = len(self.patch_size)
-        # Matrices with one entry besides the diagonal: each leaves the volume as it is.
+        # A product of matrices with one entry besides the diagonal: each keeps volumes.
         sheared = identity(dims)
         for row, column in permutations(range(dims), 2):
             # Drawn for a fixed axis as well: the draws after it must not depend on the shape.
@@ -270,11 +270,11 @@ class SpatialTransform(Transform):
     def _draw_angles(self, rng: Generator, context: Context) -> list[float]:
         axes = range(len(self.patch_size))
         angles = draws.for_axes(rng, self.rotation, context, axes, together=False)
-        # The constructor has checked numbers; a callable's show only now.
+        # A callable's angles are known only now; the constructor has checked numbers.
         if callable(self.rotation):
             for angle in angles:
                 radians("rotation", angle)
-        # Where every axis keeps its angle nothing is drawn.
+        # If every axis keeps its angle, nothing is drawn.
         if self.p_rot_per_axis < 1:
             for axis in axes:
                 if not draws.happens(rng, self.p_rot_per_axis):
@@ -302,7 +302,7 @@ class SpatialTransform(Transform):
             return [n / 2 for n in space]
         center = []
         for length, distance in zip(space, self.patch_center_dist_from_border, strict=True):
-            # A source that is shorter has its middle for a centre.
+            # A source too short for the distances is centred.
             if length - 2 * distance >= 0:
                 center.append(draws.uniform(rng, distance, length - distance))
             else:
@@ -328,7 +328,7 @@ class SpatialTransform(Transform):
         label_dtype = resampling_dtype(workspace, label)
         center = [float(c) for c in params["center_location_in_pixels"]]
         if params["affine"] is None and params["elastic"] is None:
-            # No voxel is between two others: nothing is interpolated.
+            # Without a map the patch consists of the source's voxels: nothing is interpolated.
             crop_sample(workspace, [math.floor(c) for c in center], self.patch_size, value, label)
             return
         patch = PatchMap(
@@ -345,7 +345,6 @@ class SpatialTransform(Transform):
                 continue
             # Array by array: of lazy ones, only one box is in memory at a time.
             window = _read_window(workspace, key, patch)
-            # In the order of `VOXEL_KEYS`; all arrays share one map.
             array = workspace.contiguous(key)
             if key == "segmentation":
                 result = patch.labels(array, self.mode_seg, label, label_dtype, window)
@@ -354,7 +353,7 @@ class SpatialTransform(Transform):
             workspace.put(key, result)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
-        # Known without params: the patch has one size, whatever is drawn.
+        # The patch has one size, whatever is drawn.
         announced = in_space(shapes, self.patch_size)
         grid = grid_among(shapes)
         if grid is None or DEFERRED in params:
@@ -398,7 +397,7 @@ def _in_plane(angles: list[float], fixed: Collection[int]) -> list[float]:
         return angles
     in_plane = [0.0] * len(angles)
     if len(angles) == 3 and len(fixed) == 1:
-        # An axis stays in its place only under a turn about itself.
+        # Only a turn about the axis itself keeps that axis in its place.
         (axis,) = fixed
         in_plane[axis] = angles[axis]
     return in_plane
@@ -430,7 +429,7 @@ def _in_voxels(matrix: Matrix, spacing: Sequence[float]) -> Matrix:
 
 def _distances(wanted: float | Sequence[float], dims: int) -> list[float]:
     """Return one distance per axis, in voxels, of one number or of one per axis."""
-    # One number, also of NumPy's, holds for all axes.
+    # One number is the distance for all axes.
     values = checks.as_list(wanted)
     if not isinstance(wanted, (list, tuple, np.ndarray)):
         values = values * dims

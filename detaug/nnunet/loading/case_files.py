@@ -141,7 +141,7 @@ class CaseFolder:
         opened.cache_clear()
         places_of_classes.cache_clear()
         faults = []
-        # All faults and not only the first: whoever mends a data set wants one list.
+        # All faults are collected, so that a data set can be mended in one go.
         for identifier in self.identifiers:
             try:
                 self._check_case(identifier, annotated)
@@ -187,7 +187,7 @@ class CaseFolder:
 
 
 def check_present(folder: Path, names: Sequence[str], present: Collection[str]) -> None:
-    """Raise a ValueError where cases have no files in a folder."""
+    """Raise a ValueError if cases have no files in a folder."""
     missing = sorted(set(names) - set(present))
     if missing:
         raise ValueError(
@@ -210,7 +210,7 @@ def reading(file: str | Path) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, UnreadableCase, MemoryError):
-        # These say what is wrong by themselves, and not that bytes are damaged.
+        # These errors say what is wrong, and it is not that bytes are damaged.
         raise
     except Exception as error:
         # Damaged bytes lead blosc2, pickle, NumPy and zlib to errors of any kind.

@@ -64,8 +64,8 @@ class CasePatch(LazyVolume):
         array = _memory(math.prod(extents), self.dtype).reshape(extents)
         if self._flat:
             return self._read_into(array, starts, stops)
-        # Slab by slab of stored blocks. What a rotated patch needs of a slab is less than what it
-        # needs of the whole box, which has empty corners.
+        # Slab by slab of stored blocks: of each slab a rotated patch needs only a part, while the
+        # whole box has corners that it does not need.
         thickness = self._stored[0].blocks[-3]
         first = starts[0]
         while first < stops[0]:
@@ -122,7 +122,7 @@ class CasePatch(LazyVolume):
 
 
 def _memory(size: int, dtype: np.dtype[Any]) -> np.ndarray:
-    """Return this thread's memory for an array of so many elements, with any values in it."""
+    """Return this thread's memory for an array of `size` elements; its values are arbitrary."""
     memory: np.ndarray | None = vars(_lent).get(dtype.char)
     if memory is None or len(memory) < size:
         memory = np.empty(size, dtype)
@@ -149,7 +149,7 @@ def _copy_box(stored: Any, lows: Sequence[int], highs: Sequence[int], array: np.
         start = (0, *lows)
         stop = (len(array), *highs)
     extents = [b - a for a, b in zip(start, stop, strict=True)]
-    # blosc2 writes into such an array only.
+    # blosc2 can write only into a contiguous array of the stored dtype.
     if array.dtype == stored.dtype and array.flags.c_contiguous:
         stored.get_slice_numpy(array.reshape(extents), (start, stop))
         return

@@ -21,7 +21,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import Transform
 from detaug.transforms.building.checks import probability
 
-# The way of a batch:
+# How a batch is made:
 #
 #   rng of a sample -> case, place, params of the transforms   (`draw`, `Transform.sample`)
 #   `CasePatch` -> the box that the params need is read        (`Transform.__call__`)
@@ -110,7 +110,7 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         if len(further) != len(patch):
             raise ValueError(f"pad_sides must have {len(patch)} numbers, got {pad_sides!r}")
         further = (0,) * missing_axes + further
-        # A patch that is cut larger than it is needed may reach as far over the case's border.
+        # Patches are read larger than the final ones: this margin may lie outside the case.
         self.need_to_pad = []
         for axis in range(3):
             margin = self.patch_size[axis] - self.final_patch_size[axis]
@@ -186,7 +186,7 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         Returns:
             The case's name, the first voxel of the patch, and the return value of `patch`.
         """
-        # The order of these draws is part of what a seed means.
+        # The order of these draws must stay: a seed's patches depend on it.
         identifier = self.indices[self._draw_case(rng)]
         foreground = self._wants_foreground(rng, number)
         case = self.cases.open(identifier)
@@ -250,7 +250,7 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
             return start
         # The first number of a voxel is the channel.
         _, *centre = voxels[draws.integer(rng, len(voxels))]
-        # Limited below and not above, as nnU-Net does: beyond the case there is padding anyway.
+        # No upper limit, as in nnU-Net: what lies outside the case is padding.
         start = []
         for low, index, size in zip(lowest, centre, sizes, strict=True):
             start.append(max(low, int(index) - size // 2))
@@ -317,7 +317,7 @@ def _cumulative(probabilities: Sequence[float] | None, cases: int) -> np.ndarray
     if probabilities is None:
         return None
     shares = np.asarray(probabilities, dtype=np.float64)
-    # Written so that NaN is refused, too.
+    # Not `any(shares < 0)`, which would accept NaN.
     is_valid = shares.shape == (cases,) and np.all(shares >= 0)
     if not is_valid or abs(float(shares.sum()) - 1) > 1e-6:
         raise ValueError(

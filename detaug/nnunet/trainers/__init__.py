@@ -32,14 +32,14 @@ class _Pipeline:
         self._builders = builders
 
     def __get__(self, instance: Any, trainer: type) -> Callable[..., Any]:
-        # As `super()` would find it: this descriptor itself stands before it.
+        # Search as `super()` does: `DetAugLoading` itself holds this descriptor.
         first = trainer.__mro__.index(DetAugLoading) + 1
         owners = (base for base in trainer.__mro__[first:] if self._method in vars(base))
         owner = next(owners, None)
         if owner is None:
             raise AttributeError(f"{trainer.__name__} has no {self._method}")
         original = vars(owner)[self._method]
-        # Looked at on every access and not once: a method may be replaced on nnU-Net's class.
+        # Checked on every access: a method of nnU-Net's class may be replaced at any time.
         if is_nnunets_own(owner) and not_own(original) is None:
             builder = self._builders.get(owner.__name__)
             if builder is not None:
@@ -134,7 +134,7 @@ def __getattr__(name: str) -> Any:
         if word not in name:
             continue
         stock = name.replace(word, "", 1)
-        # The word elsewhere in a name belongs to a trainer of somebody's own.
+        # With the word in another place, the name is that of a trainer of the user's own.
         if name_with(stock, word) != name:
             continue
         base = find_trainer(stock)

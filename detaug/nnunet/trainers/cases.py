@@ -25,9 +25,8 @@ from detaug.nnunet.loading.case_files import CaseFolder, check_present, listed_c
 
 logger = logging.getLogger("detaug")
 
-#: Bytes of a file's beginning, and of its end, that tell its content from another. To read whole
-#: files would take minutes at every start, and compressed bytes that differ rarely do so in the
-#: middle alone.
+#: Bytes that are compared at a file's beginning and end. To read whole files would take minutes at
+#: every start, and compressed files rarely differ in the middle alone.
 _EDGE = 64 * 1024
 #: The ending of files that nnU-Net makes of its ``.npz`` when a training starts.
 _UNPACKED = ".npy"
@@ -61,8 +60,8 @@ def checked_fold(trainer: Any) -> Fold:
     present = _present_cases(trainer, folder)
     _check_images(folder, present)
 
-    # After the look at the files: where there is no split yet, nnU-Net writes one of the cases that
-    # it finds, and keeps it.
+    # Only after the files are checked: without a split, nnU-Net makes one of the cases that it
+    # finds, and keeps it.
     training, validation = trainer.do_split()
     training = sorted(map(str, training))
     validation = sorted(map(str, validation))
@@ -100,7 +99,7 @@ def _present_cases(trainer: Any, folder: Path) -> list[str]:
     Raises:
         FileNotFoundError: there are none.
     """
-    # A user may train with another class of data set, whose files detaug does not know.
+    # Other classes of data sets have files of their own: they list their cases themselves.
     if _are_compressed(folder):
         return CaseFolder(folder).identifiers
     kind = trainer.dataset_class or infer_dataset_class()(str(folder))

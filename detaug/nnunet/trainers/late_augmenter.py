@@ -124,7 +124,7 @@ class LateAugmenter(DeterministicAugmenter):
             super().replay(error.epoch, error.step)
         except Exception as again:
             case = self._case_in(getattr(again, "original", None) or again)
-            # detaug's own loader has named it already.
+            # detaug's own loader names the case in its errors.
             if case is not None and case not in str(error):
                 error.args = (f"{error}\na sample of case {case} was being made",)
 

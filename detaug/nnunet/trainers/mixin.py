@@ -309,7 +309,7 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         if self.local_rank == 0:
             remove_unfinished(Path(self.output_folder))
         super().on_train_start()
-        # Before the record is made, which describes what loads the batches.
+        # Settled before the record is made, which describes what loads the batches.
         for loader in (self.dataloader_train, self.dataloader_val):
             if isinstance(loader, LateAugmenter):
                 loader.settle()
@@ -364,7 +364,7 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         self._set_switches()
         for loader in self._augmenters():
             loader.set_epoch(self.current_epoch)
-        # Ranks differ, so that dropout and the like do not repeat one another's numbers.
+        # Each rank has a seed of its own: otherwise dropout would be the same on all of them.
         self._seed_globals(f"epoch/rank/{self.local_rank}", self.current_epoch)
         super().on_train_epoch_start()
 
@@ -423,7 +423,7 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
                 f"detaug {__version__}: seed {record.seed}, from the checkpoint",
                 add_timestamp=False,
             )
-        # Compared with this training later, when its loaders and cases are known.
+        # Compared with this training when it starts, and its loaders and cases are known.
         self._continued = record
         self._pretrained = None
         if record is not None:
@@ -440,7 +440,7 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
     def _record(self) -> RunRecord:
         """Return the record of the training as it is now."""
         plans = dict(self.plans_manager.plans)
-        # ``--c`` sets it: it is no difference between two trainings.
+        # ``--c`` sets this entry: it does not make two trainings different.
         plans.pop("continue_training", None)
         plans["configurations"] = {
             self.configuration_name: self.configuration_manager.configuration
@@ -530,7 +530,7 @@ def cpu_threads() -> int:
     It is ``DETAUG_CPU_THREADS``, by default the number of all cores of this process.
     """
     text = os.environ.get(CPU_THREADS_VARIABLE)
-    # A container or a scheduler may leave a process a part of the machine's cores.
+    # In a container or under a scheduler a process may have only some of the machine's cores.
     if text is None and hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     if text is None:

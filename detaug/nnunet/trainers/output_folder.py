@@ -160,7 +160,7 @@ def _read(file: Path, weights_only: bool) -> dict[str, Any]:
     """Return a checkpoint, or raise as `read_checkpoint` and `read_foreign_checkpoint` do."""
     reason = "it holds something else"
     try:
-        # Mapped: the weights of a large network are read only if somebody looks at them.
+        # Mapped into memory, so that weights are read only when they are used.
         stored = torch.load(file, map_location="cpu", weights_only=weights_only, mmap=True)
         if is_checkpoint(stored):
             return stored
@@ -178,7 +178,7 @@ def _read(file: Path, weights_only: bool) -> dict[str, Any]:
             reason = f"{type(error).__name__}: {first_line}"
     hint = "none beside it is whole"
     for name in CHECKPOINTS:
-        # A zip file's directory is its end: a file that was cut short has none.
+        # A zip file's directory is at its end, so that a file that was cut short has none.
         if name != file.name and zipfile.is_zipfile(file.with_name(name)):
             hint = f"move it away, and {name} beside it is used"
             break
@@ -238,7 +238,7 @@ def detaugs_log_to(write: Callable[..., None]) -> Iterator[None]:
     logger = logging.getLogger("detaug")
     before = logger.level
     logger.addHandler(handler)
-    # A program that shows warnings alone would keep the lines from nnU-Net's file as well.
+    # A level above INFO would keep the lines from nnU-Net's log file as well.
     if logger.getEffectiveLevel() > logging.INFO:
         logger.setLevel(logging.INFO)
     try:

@@ -67,8 +67,8 @@ class SeededMethods:
         draws: list[str] = []
         guard = Guard(draws.append, action, _ADVICE, _NOT_REPORTED)
         self._seeded_method = name
-        # The state of before is put back: how often a constructor draws must not decide what the
-        # user's own code draws afterwards.
+        # The old state is put back: what the user's code draws afterwards must not depend on how
+        # often a constructor draws.
         try:
             with preserved_global_rngs(), guard.watching():
                 if seed is not None:
@@ -76,7 +76,7 @@ class SeededMethods:
                 yield
         finally:
             self._seeded_method = ""
-        # Only now: nnU-Net's log file is made by the constructor.
+        # Logged only now, because the constructor makes nnU-Net's log file.
         for text in draws:
             if text not in self._reported_draws:
                 self.print_to_log_file(f"detaug: WARNING: {text}")

@@ -38,7 +38,7 @@ _NOT_LOOKED_INTO = (
     logging.Logger,
     logging.Handler,
 )
-#: The number of objects that are looked at: a trainer may reach a data set's lists.
+#: A limit of the objects that are looked at: from a trainer a data set's lists may be reached.
 _MOST = 100_000
 
 logger = logging.getLogger("detaug")
@@ -87,7 +87,7 @@ class UnsavedState:
         lacking = [name for name, value in self._changed.items() if value not in saved]
         self._changed = {}
         if lacking:
-            # Of each path only the trainer's attribute: a network has hundreds of tensors.
+            # Only the trainer's attributes are shown: a network may have hundreds of tensors.
             attributes = [re.split(r"\W", name)[0] for name in lacking]
             logger.warning(
                 "the checkpoint lacks tensors of this trainer that training has changed (%s; %d in"
@@ -137,7 +137,7 @@ def _tensors(roots: Mapping[str, Any], known: Collection[int] = ()) -> Iterator[
     for path, value in walk(roots.items(), _MOST, into):
         if not isinstance(value, _TENSORS) or id(value) in known:
             continue
-        # The objects in such an array are reached by themselves.
+        # The walk reaches the objects in such an array one by one.
         if isinstance(value, np.ndarray) and value.dtype.hasobject:
             continue
         yield path, value
@@ -170,7 +170,7 @@ def _warn_when_added_to(parameter: torch.Tensor) -> None:
     """Warn if a parameter's gradient is not zero when the next one is added to it."""
 
     def look(_: torch.Tensor) -> None:
-        # Once: the hook keeps the parameter, and costs a call in every step.
+        # Removed after one call: the hook keeps the parameter alive and takes time in every step.
         handle.remove()
         if parameter.grad is not None and parameter.grad.any():
             logger.warning(

@@ -72,7 +72,7 @@ def main(part_as_json: str, parent: str) -> None:
         target=_end_with_parent, args=(int(parent),), name="detaug-parent-watch", daemon=True
     )
     watch.start()
-    # As nnUNetv2_train does.
+    # nnUNetv2_train sets the same number, on which the sums of a training depend.
     num_threads = 1
     if part.settings.device == "cpu":
         num_threads = os.cpu_count() or 1
@@ -154,7 +154,7 @@ class Recording(Trainer):  # type: ignore[misc]
         self.num_epochs = EPOCHS
         self.num_iterations_per_epoch = self.part.settings.iterations
         self.num_val_iterations_per_epoch = VALIDATION_ITERATIONS
-        # A part that is killed in the second epoch leaves the first one's checkpoint.
+        # Saved in every epoch, so that a part killed in the second one leaves a checkpoint.
         self.save_every = 1
         self.disable_checkpointing = False
 
@@ -208,5 +208,5 @@ class Recording(Trainer):  # type: ignore[misc]
             return
         for name, value in values:
             print(json.dumps((step, name, fingerprint_or_class(value))), file=self.trace)
-        # SIGKILL would take with it what is not written yet.
+        # After SIGKILL, lines that are still in the buffer would be lost.
         self.trace.flush()

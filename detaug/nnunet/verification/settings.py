@@ -104,7 +104,7 @@ def link_predictions(results: Path) -> None:
     Args:
         results: their ``nnUNet_results``.
     """
-    # A second stage reads them below the folder of results that it writes to.
+    # nnU-Net looks for them only in the folder of results that it writes to.
     known = Path(os.environ.get("nnUNet_results") or results)
     for folder in known.glob("*/*/predicted_next_stage"):
         link = results / folder.relative_to(known)

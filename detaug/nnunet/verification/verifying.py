@@ -102,7 +102,7 @@ class Training:
 
 def trainings(settings: Settings) -> tuple[Training, ...]:
     """Return the trainings to compare: the reference, once again, and one that is interrupted."""
-    # Each with another number of processes, which must not matter.
+    # Each has another number of processes, because that must not change the results.
     interrupted = (Part(settings, 3, killed=True), Part(settings, 1, resume=True))
     return (
         Training("straight through, 2 processes", "straight-2", (Part(settings, 2),)),

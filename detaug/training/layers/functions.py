@@ -57,7 +57,7 @@ def cross_entropy(
     if target.dtype == torch.uint8:
         # As uint8, ignore_index -100 would be class 156.
         target = target.long()
-    # PyTorch's own loss of each voxel: only the sum over the voxels is taken here.
+    # PyTorch computes the loss of each voxel; only the sum over voxels is replaced.
     losses = functional.cross_entropy(
         input, target, weight, None, ignore_index, None, "none", label_smoothing
     )
@@ -67,7 +67,7 @@ def cross_entropy(
     else:
         total = losses.sum()
     if reduction == "mean":
-        # The weighted mean, as PyTorch defines it: not the number of voxels but their weights.
+        # As in PyTorch, the mean is divided by the sum of the voxels' weights, not by their number.
         total = total / _sum_of_weights(target, weight, ignore_index, total.dtype)
     return total.to(losses.dtype)
 

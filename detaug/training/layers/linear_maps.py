@@ -39,7 +39,7 @@ class _Map(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
-        # The tensor itself is not saved: the gradient of a linear map does not depend on it.
+        # The tensor is not saved: the gradient of a linear map does not depend on it.
         tensor, *ctx.pair = inputs
         # The gradient has its channels last where the argument had.
         ctx.memory_format = suggest_memory_format(tensor)
@@ -47,7 +47,7 @@ class _Map(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         forward, transposed = ctx.pair
-        # A map again and no plain function: second derivatives need its gradient.
+        # Applied as a `_Map` again, because second derivatives need its gradient.
         result = _Map.apply(gradient, transposed, forward)
         return result.contiguous(memory_format=ctx.memory_format), None, None
 

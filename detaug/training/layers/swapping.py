@@ -143,7 +143,7 @@ def make_deterministic(model: M) -> M:
     """
     report = swap_layers(model)
     logger.info("make_deterministic: %s", report)
-    # One by one, and louder than the report: with these layers the promise does not hold.
+    # A warning for each: with these layers the model may not be deterministic.
     for name, reason in report.could_not.items():
         logger.warning("make_deterministic could not swap %s: %s", _label(name), reason)
     return model
@@ -171,7 +171,7 @@ def swap_layers(model: nn.Module) -> SwapReport:
         if isinstance(module, _Redirected) or not _varies(module):
             continue
         try:
-            # The object stays, and with it hooks, and parameters that an optimiser may have.
+            # The object stays the same, so that hooks and an optimiser's parameters stay valid.
             module.__class__ = _deterministic(kind)
         except TypeError as error:
             # The class has a metaclass or a layout of its own.
@@ -240,7 +240,7 @@ def _modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
     Modules in plain containers are named ``name[0]`` or ``name['key']``.
     """
-    # Not `named_modules`: modules in plain lists are run as well, and would be missed.
+    # Not `named_modules`, which would miss modules in plain lists.
     for name, value in walk([("", model)], into=_has_modules, parts=_named_parts):
         if isinstance(value, nn.Module):
             yield name, value

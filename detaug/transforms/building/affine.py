@@ -13,7 +13,7 @@ from detaug.kernels.scalars import cosine, sine
 
 Matrix = list[list[float]]
 
-# An array without elements stands for a straight map: kernels have one signature.
+# A map without displacement passes an empty array, since kernels have one signature.
 NO_DISPLACEMENT = np.empty((3, 0, 0, 0), np.float32)
 
 
@@ -30,10 +30,10 @@ def rotation(angles: Sequence[float]) -> Matrix:
         return [[c, -s], [s, c]]
     cx, cy, cz = [cosine(angle) for angle in angles]
     sx, sy, sz = [sine(angle) for angle in angles]
-    # In batchgeneratorsv2's order of axes.
     about_x = [[1.0, 0.0, 0.0], [0.0, cx, -sx], [0.0, sx, cx]]
     about_y = [[cy, 0.0, sy], [0.0, 1.0, 0.0], [-sy, 0.0, cy]]
     about_z = [[cz, -sz, 0.0], [sz, cz, 0.0], [0.0, 0.0, 1.0]]
+    # The order of the product is batchgeneratorsv2's: turns about different axes do not commute.
     return product(product(about_z, about_y), about_x)
 
 
@@ -69,7 +69,7 @@ def identity(dims: int) -> Matrix:
 
 
 def _dot(a: Sequence[float], b: Sequence[float]) -> float:
-    # Not `sum`, which from Python 3.12 on adds floats in another way, with compensation.
+    # Not `sum`: from Python 3.12 on it adds floats with compensation, and gives other last bits.
     total = 0.0
     for x, y in zip(a, b, strict=True):
         total += x * y

@@ -107,7 +107,7 @@ class Transform:
         """
         if self.needs is not None and shapes.get(self.needs) is None:
             return {}
-        # Params follow from shapes alone: what must see the image is drawn when there is one.
+        # There is no image yet: draw a key, from which `apply_in` draws the params.
         if any(draws.asks_for(value, "image") for value in vars(self).values()):
             return {DEFERRED: draws.key(rng)}
         return self._draw_params(rng, shapes, {})
@@ -118,7 +118,7 @@ class Transform:
             return self.draw(rng, shapes, context)
         except draws.NoNumber as error:
             function, value = error.args
-        # Of the transform's arguments, the one that is this very function.
+        # Constructors keep a callable under its argument's name.
         argument = "a callable"
         for name, attribute in vars(self).items():
             if attribute is function:
@@ -146,7 +146,7 @@ class Transform:
             KeyError, IndexError, TypeError: as for `detaug.transforms.building.gate.takes`.
             ValueError: likewise, or the result has another shape than `output_shapes` announced.
         """
-        # As in `sample`, which has drawn nothing then.
+        # Without that array `sample` has drawn nothing, so that params are empty.
         if self.needs is not None and self.needs not in workspace:
             return
         if not isinstance(params, dict):
@@ -164,7 +164,7 @@ class Transform:
         after = workspace.shapes()
         # Most transforms leave the very same object, so that most calls compare nothing.
         shapes_changed = after is not before and after != before
-        # Where shapes are announced, later params rest on them, whether or not anything has
+        # Later params were drawn for the announced shapes: compare them even if nothing has
         # changed.
         announces_shapes = type(self).output_shapes is not Transform.output_shapes
         if shapes_changed or announces_shapes:
@@ -192,7 +192,7 @@ class Transform:
 
     def describe(self, params: Params) -> str:
         """Return text for people: one line for each applied transform, with position and params."""
-        # Only what is applied: of a pipeline's transforms most are not drawn.
+        # Transforms that are not applied are left out: in most pipelines they are the majority.
         lines = [str(stage) for stage in self.stages(params)]
         return "\n".join(lines) or "nothing is applied"
 

@@ -84,7 +84,7 @@ def _is_batch(arrays: Mapping[str, Any], keys: Keys) -> bool:
     has_data = "data" in arrays and bool(keys.get("data", "data"))
     if not has_renamed_data and not has_data:
         return False
-    # Such a key may be the user's own name for something else, said so by `keys`.
+    # A name in `keys` is the user's own, and may mean something else.
     if any(name in arrays and name not in keys for name in ("image", "segmentation")):
         raise ValueError(
             "pass a batch (data, seg or target) or a sample (image, segmentation), "
@@ -110,7 +110,7 @@ def roles_of(
             move with the voxels.
     """
     keys = transform.keys
-    # A name in `keys` has the role that is given there, whatever the name means elsewhere.
+    # `keys` goes before the usual meaning of a name.
     known = {role: role for role in VOXEL_KEYS}
     if of_batch:
         known = BATCH_ROLES
@@ -145,7 +145,7 @@ def _check_unknown(
         if arrays[known_name] is not None:
             present[role] = arrays[known_name]
     reference = next((present[role] for role in VOXEL_KEYS if role in present), None)
-    # Of a batch's first sample: the batch axis is no part of the shape.
+    # Compare with the first sample, since the batch axis is no part of the shape.
     if of_batch and reference is not None:
         reference = reference[0]
     space = tuple(getattr(reference, "shape", ()))[1:]
@@ -157,7 +157,7 @@ def _check_unknown(
         shape: tuple[int, ...] = ()
         if isinstance(item, (np.ndarray, torch.Tensor)):
             shape = tuple(item.shape)
-        # Its channels may come first or last.
+        # The channel axis of an unknown array may be the first or the last one.
         fits = bool(space) and space in (shape[-len(space) :], shape[: len(space)])
         if fits or (not present and len(shape) > 1):
             role = "segmentation" if fits else "image"
@@ -179,7 +179,7 @@ def _check_dimensions(
         roles: the caller's name -> the role.
         dims: the number of axes that the pipeline is made for. None: that of the first array.
     """
-    # Of two arrays one may lack its channel axis: the error is about the one that does not fit.
+    # Without `dims` the first array decides, and the error names the first that differs from it.
     expected = dims
     reason = f"this pipeline is made for {dims}-D samples"
     for name in roles:
@@ -192,7 +192,7 @@ def _check_dimensions(
             reason = f"{name} has {num_axes} spatial axes"
         if num_axes == expected:
             continue
-        # The two mistakes that are made: an array without channels, a batch in place of a sample.
+        # The two usual mistakes: an array without channels, and a batch in place of a sample.
         advice = f"if its channel axis is missing, pass {name}[None]"
         if num_axes > expected:
             advice = f'if it is a whole batch, say so by the pipeline\'s keys={{"{name}": "data"}}'
@@ -206,7 +206,7 @@ def call(
     transform: CallableTransform, arrays: Mapping[str, Any], rng: Generator | None
 ) -> dict[str, Any]:
     """Implement `Transform.__call__`."""
-    # With a seed in place of a Generator all samples would get the same params.
+    # With a seed instead of a Generator all samples would get the same params.
     if rng is not None and not isinstance(rng, Generator):
         seed = rng if isinstance(rng, int) else "seed"
         raise TypeError(
@@ -291,11 +291,11 @@ def _apply_to_batch(
         rng: each sample's Generator is keyed by a draw from it. None: they are the sample children
             of the running augmenter.
     """
-    # Under its usual name, or the one that `keys` gives to it.
+    # The image is called "data", or has that role in `keys`.
     names = [name for name in batch if "data" in (name, transform.keys.get(name))]
     image = names[0]
     num_samples = len(batch[image])
-    # There would be no result whose shape and kind the batch could have.
+    # The shape and kind of the new batch are those of its samples' results.
     if num_samples == 0:
         raise ValueError(f"the batch is empty: {image} has no samples")
     roles = {}
@@ -312,6 +312,7 @@ def _apply_to_batch(
         sample = {name: batch[name][index] for name in roles}
         sample_rng = None
         if rng is not None:
+            # Every sample takes one key from `rng`, whatever its transforms draw.
             sample_rng = draws.generator_of(draws.key(rng))
         result, _ = call_on_grid(transform, sample, roles, sample_rng)
         results.append(result)
@@ -322,13 +323,13 @@ def _join_samples(
     results: list[dict[str, Any]], batch: Mapping[str, Any], roles: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the batch with the results of its samples; entries without a role pass unchanged."""
-    # In the caller's order; a key that the transform added comes last.
     output = {name: value for name, value in batch.items() if name not in roles}
     for name in results[0]:
         samples = [result[name] for result in results]
         output[name] = samples
         if name in roles:
             output[name] = _as_batch(samples, batch[name])
+    # In the caller's order; a key that the transform added comes last.
     order = dict.fromkeys((*batch, *output))
     return {name: output[name] for name in order if name in output}
 
@@ -338,7 +339,7 @@ def _as_batch(samples: list[Any], original: Any) -> Any:
 
     Arrays are stacked, the levels of deep supervision one by one; a list or tuple stays one.
     """
-    # Levels of deep supervision: as many for every sample, each of its own shape.
+    # Levels of deep supervision differ in shape: each becomes a batch of its own.
     if isinstance(samples[0], list):
         levels = []
         for level in range(len(samples[0])):

@@ -31,7 +31,7 @@ _FULL_TURN = 2 * math.pi * (1 + 1e-6)
 def argument(name: str, value: Any, check: Check) -> Any:
     """Return a constructor's argument, checked, in Python's own numbers and lists."""
     try:
-        # Arguments may be NumPy's numbers, as those of plans and of other libraries often are.
+        # Arguments that come from plans or from other libraries are often NumPy's numbers.
         plain = as_plain(value)
         check(_NO_CONTEXT, plain)
     except InvalidParam as refused:
@@ -77,7 +77,7 @@ def random_scalar(
         maximum: the largest number allowed.
     """
     if callable(wanted):
-        # Its numbers are checked by the gate, when they are drawn.
+        # `draws.scalar` and the gate check its numbers, which do not exist yet.
         return wanted  # type: ignore[no-any-return]
     check = gate.number(minimum, maximum, above=above)
     if not isinstance(wanted, (tuple, list, np.ndarray)):
@@ -98,7 +98,7 @@ def integer_range(name: str, wanted: Any, minimum: int) -> tuple[int, int]:
 
 
 def _check_order(name: str, low: Any, high: Any) -> None:
-    # Exchanged ends are more probably a mistake than meant.
+    # Exchanged ends are most probably a mistake.
     if low > high:
         raise ValueError(
             f"{name} as a range must be (low, high) with low <= high, got {(low, high)}"
@@ -113,7 +113,7 @@ def radians(name: str, wanted: RandomScalar) -> RandomScalar:
     """
     if callable(wanted):
         return wanted
-    # Degrees would be accepted by everything that follows, and turn patches anywhere.
+    # Nothing after this would notice degrees, and patches would be turned by wrong angles.
     for angle in as_list(wanted):
         if abs(angle) > _FULL_TURN:
             raise ValueError(
@@ -126,7 +126,7 @@ def radians(name: str, wanted: RandomScalar) -> RandomScalar:
 
 def spatial_size(name: str, size: Any) -> tuple[int, ...]:
     """Return two or three positive integers, in voxels."""
-    # Whole floats as well: sizes are often computed, or read from JSON.
+    # Whole floats are accepted: sizes are often computed, or read from JSON.
     numbers = argument(name, size, gate.many(gate.whole_number(1, gate.LARGEST_INTEGER)))
     if len(numbers) not in (2, 3):
         raise ValueError(f"{name} must have two or three elements, got {size!r}")
@@ -151,7 +151,7 @@ def optional_axes(name: str, wanted: Any) -> tuple[int, ...] | None:
 
 
 def axes_of_sample(name: str, wanted: Sequence[int] | None, dims: int) -> Sequence[int]:
-    """Return the axes that a sample of this number of axes has; None becomes all of them."""
+    """Return the wanted axes, checked for a sample with `dims` spatial axes; None means all."""
     if wanted is None:
         return range(dims)
     return axes(name, wanted, dims)
@@ -175,7 +175,7 @@ def channels(name: str, wanted: Sequence[int], count: int) -> list[int]:
     Raises:
         IndexError: a channel does not exist.
     """
-    # By hand and not by NumPy's indexing, whose error would not name the argument.
+    # Not left to NumPy's indexing, whose error would not name the argument.
     for channel in wanted:
         if not -count <= channel < count:
             raise IndexError(

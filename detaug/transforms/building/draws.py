@@ -42,7 +42,7 @@ def happens(rng: Generator, probability: float) -> bool:
 
 
 def flags(rng: Generator, probability: float, count: int) -> list[bool]:
-    """Draw for each of some things, channels for example, whether it `happens`."""
+    """Draw `count` times, for example once per channel, whether something `happens`."""
     return [happens(rng, probability) for _ in range(count)]
 
 
@@ -73,7 +73,7 @@ def choice(rng: Generator, options: Sequence[T]) -> T:
 
 def shuffled(rng: Generator, items: Sequence[T]) -> list[T]:
     """Return a new list of the items in random order (Fisher and Yates)."""
-    # By hand: `Generator.permutation` is no stable stream.
+    # By hand: NumPy may change what `Generator.permutation` draws.
     order = list(items)
     for last in range(len(order) - 1, 0, -1):
         other = integer(rng, last + 1)
@@ -91,7 +91,7 @@ def normal(rng: Generator, mean: float = 0.0, standard_deviation: float = 1.0) -
 
     The second normal number that the method could give is not used.
     """
-    # 1 - u is never 0, whose logarithm is infinite.
+    # 1 - u is in (0, 1]: unlike u it is never 0, whose logarithm is infinite.
     radius = math.sqrt(-2.0 * natural_log(1.0 - float(rng.random())))
     angle = 2.0 * math.pi * float(rng.random())
     return mean + standard_deviation * radius * cosine(angle)
@@ -99,7 +99,7 @@ def normal(rng: Generator, mean: float = 0.0, standard_deviation: float = 1.0) -
 
 def key(rng: Generator) -> int:
     """Draw 64 bits, the key of a field of random numbers or of a child Generator."""
-    # A double has 53 random bits: two halves of 32.
+    # A double has only 53 random bits, so that the key is drawn in two halves of 32.
     high = int(float(rng.random()) * 2**32)
     low = int(float(rng.random()) * 2**32)
     return high << 32 | low
@@ -126,7 +126,7 @@ def scalar(rng: Generator, wanted: RandomScalar, context: Mapping[str, Any]) -> 
     Warns:
         UserWarning: a callable draws from ``numpy.random``, and no augmenter has seeded it.
     """
-    # A number draws nothing, nor does a range of one number: fixed arguments cost no draw.
+    # A fixed argument draws nothing: a number, or a range whose ends are equal.
     if isinstance(wanted, (int, float)):
         return float(wanted)
     if isinstance(wanted, (tuple, list)):
@@ -136,7 +136,7 @@ def scalar(rng: Generator, wanted: RandomScalar, context: Mapping[str, Any]) -> 
         return uniform(rng, float(low), float(high))
     value = _call_with(wanted, {**context, "rng": rng})
     try:
-        # Any number will do: of NumPy's, a tensor of one element.
+        # `float` also takes NumPy's numbers and tensors of one element.
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         raise NoNumber(wanted, value) from None
@@ -181,14 +181,14 @@ def for_axes(
         axes: the spatial axes.
         together: draw once, for all axes.
     """
-    # The context's axis is None then: the number is for no axis alone.
+    # The number is for all axes: a callable that asks for the axis gets None.
     if together:
         return [scalar(rng, wanted, {**context, "dim": None})] * len(axes)
     return [scalar(rng, wanted, {**context, "dim": axis}) for axis in axes]
 
 
 def _position_in_global_state() -> tuple[Any, ...]:
-    # Every draw moves the position: to compare the state's 624 words would only take longer.
+    # A draw moves the position; comparing all 624 words of the state would take longer.
     state: Any = np.random.get_state(legacy=False)
     return state["state"].get("pos"), state.get("has_gauss"), state["bit_generator"]
 
@@ -256,7 +256,7 @@ def asked_by_name(wanted: Any, names: tuple[str, ...]) -> Any:
     declared = _parameters(wanted)
     positional = [p for p in declared if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = [p for p in positional if p.default is p.empty]
-    # A function of NumPy's or of C code may take its arguments by position alone.
+    # Functions in C, NumPy's among them, may take arguments by position only.
     if all(p.name in _OFFERED and p.kind is not p.POSITIONAL_ONLY for p in required):
         return wanted
     if any(p.kind is p.VAR_POSITIONAL for p in declared):

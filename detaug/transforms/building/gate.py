@@ -219,7 +219,7 @@ def anything(_: ParamContext, value: Any) -> None:
 def number(least: float = -LARGEST, most: float = LARGEST, *, above: float | None = None) -> Check:
     """Return a check for a finite number from least (or above another) to most, both included."""
     if above is not None:
-        # So that the check itself is one comparison with numbers included.
+        # The next float above the bound: the check below includes both ends.
         least = math.nextafter(above, math.inf)
         allowed = f"be greater than {above:g} and at most {most:g}"
     elif (least, most) == (-LARGEST, LARGEST):
@@ -255,7 +255,7 @@ def integer(
     def check(context: ParamContext, value: Any) -> None:
         lowest = _in_context(least, context)
         highest = _in_context(most, context)
-        # Not `isinstance`: True is an int, and would be taken for 1.
+        # Not `isinstance`: True is an int, too, and would be taken for 1.
         if type(value) is not int:
             raise _refused(TypeError, f"be {kind} from {lowest} to {highest}", value)
         if not lowest <= value <= highest:
@@ -325,7 +325,7 @@ def many(check: Check, length: Length | None = None, *, least: int = 0) -> Check
     def check_all(context: ParamContext, value: Any) -> None:
         if not isinstance(value, (list, tuple)):
             raise _refused(TypeError, "be a list", value)
-        # The right length may follow from the sample, as the number of its channels.
+        # The length may depend on the sample, for example on its number of channels.
         expected = None if length is None else _in_context(length, context)
         if expected is not None and len(value) != expected:
             raise InvalidParam(
@@ -355,7 +355,7 @@ def where_not_none(name: str, check: Check) -> Check:
         name: the other param, which is declared before this one.
         check: the check of each element that is not None.
     """
-    # Lists of one length, whose elements are None at the same places.
+    # Elements may be None; the check below refuses None where the other param has a value.
     check_elements = for_each(name, optional(check))
 
     def check_all(context: ParamContext, value: Any) -> None:
@@ -391,7 +391,7 @@ def for_each(name: str, check: Check) -> Check:
 
 def channels_with(**checks: Check) -> dict[str, Check]:
     """Return checks for ``apply_to_channel`` and for lists with one element per channel in it."""
-    # First: the checks of the lists compare their lengths with it.
+    # Checked first, because the other lists must have its length.
     all_checks = {"apply_to_channel": CHANNELS}
     for name, check in checks.items():
         all_checks[name] = for_each("apply_to_channel", check)

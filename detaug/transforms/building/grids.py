@@ -32,7 +32,7 @@ class VoxelGrid(NamedTuple):
 
     def cropped(self, first: Sequence[float]) -> VoxelGrid:
         """Return the grid whose first voxel is at this position, in voxels of the grid."""
-        # Of planes that are channels, the first axis is not cropped.
+        # Where planes are channels, `first` lacks the volume's first axis, which is not cropped.
         lead = len(self.steps) - len(first)
         start = list(self.start)
         for step, distance in zip(self.steps[lead:], first, strict=True):
@@ -53,7 +53,7 @@ class VoxelGrid(NamedTuple):
         lead = len(self.steps) - len(order)
         spacing = list(self.spacing[:lead])
         steps = list(self.steps[:lead])
-        # The first voxel of the result: the last one along each axis that is flipped.
+        # The result's first voxel is the last one along each axis that is flipped.
         first = [0.0] * len(order)
         for source, is_flipped in zip(order, flipped, strict=True):
             step = self.steps[lead + source]
@@ -79,7 +79,7 @@ def grid_of_affine(affine: Any, dims: int) -> VoxelGrid:
     Raises:
         ValueError: an affine without a positive, finite spacing along each axis.
     """
-    # Without the translation: spacing does not depend on where the image lies.
+    # The translation is left out: spacing does not depend on where the image lies.
     columns = np.asarray(affine, np.float64)[:-1, :dims]
     # The length of each column.
     spacing = tuple(_length(column) for column in columns.T.tolist())
@@ -92,7 +92,7 @@ def grid_of_affine(affine: Any, dims: int) -> VoxelGrid:
 
 
 def common_grid(grids: Mapping[str, VoxelGrid], advice: str) -> VoxelGrid | None:
-    """Return the first of the grids of arrays that are transformed together; None without any.
+    """Return the grid of arrays that are transformed together: the first one; None without any.
 
     Args:
         grids: by the arrays' names.
@@ -105,7 +105,7 @@ def common_grid(grids: Mapping[str, VoxelGrid], advice: str) -> VoxelGrid | None
         return None
     first, reference = next(iter(grids.items()))
     for name, grid in grids.items():
-        # Affines are often float32, so that spacings differ in their last digits.
+        # Affines are often float32: equal spacings may differ in their last digits.
         if not np.allclose(grid.spacing, reference.spacing, rtol=1e-3):
             raise ValueError(
                 f"images that are transformed together must have one spacing, got {first}"

@@ -26,7 +26,7 @@ def per_axis(values: Sequence[T], shape: Sequence[int], otherwise: T) -> tuple[T
         shape: the image's spatial shape, (X, Y[, Z]).
         otherwise: the value of an axis of the volume that the image does not have.
     """
-    # Kernels do not loop over an axis of one voxel, nor filter along it.
+    # Nothing is filtered along an axis of one voxel.
     long = [value for value, length in zip(values, shape, strict=True) if length > 1]
     if len(long) == 3:
         return long[0], long[1], long[2]
@@ -79,15 +79,15 @@ class ChannelTransform(ImageTransform):
         """
         if allowed is None:
             allowed = range(shapes["image"][0])
-        # First which channels, then their values: the order is a part of the bytes.
+        # The channels are drawn before their values: a seed's params depend on the order.
         channels = draws.channels_drawn(rng, allowed, self.p_per_channel)
-        # Only for the channels that are changed.
+        # Channels that are not changed draw nothing, so that rare changes cost little.
         return {"apply_to_channel": channels, name: self.for_channels(channels, drawn)}
 
     def draw_scalars(
         self, rng: Generator, shapes: Shapes, context: Context, name: str, wanted: RandomScalar
     ) -> Params:
-        """Draw params as `draw_channels`, of a scalar; a callable may take ``channel``."""
+        """Draw params like `draw_channels`, each value a scalar; callables may take ``channel``."""
 
         def drawn(channel: int | None) -> float:
             return draws.scalar(rng, wanted, {**context, "channel": channel})
@@ -96,7 +96,7 @@ class ChannelTransform(ImageTransform):
 
     def for_channels(self, channels: list[int], drawn: Callable[[int | None], T]) -> list[T]:
         """Draw a value for each channel; synchronized channels share one, drawn for None."""
-        # A callable may give each channel another value, so that it is told which one.
+        # A callable is told the channel: it may return another value for each.
         if not self.synchronize_channels:
             return [drawn(channel) for channel in channels]
         if not channels:

@@ -64,7 +64,7 @@ def observe_transforms(observer: Observer | None) -> Iterator[None]:
 
     A pipeline that is called while the observer runs is applied as usual.
     """
-    # A context variable and not a global: other threads call pipelines at the same time.
+    # A context variable, not a global: other threads may call pipelines at the same time.
     token = _observer.set(observer)
     try:
         yield

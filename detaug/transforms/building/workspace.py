@@ -121,10 +121,9 @@ class Workspace:
 
     def shapes(self) -> Mapping[str, Any]:
         """Return every array's shape, and plain integers as they are, for `Transform.sample`."""
-        # Every transform asks for it twice, and most change no shape.
+        # Cached: every transform asks for the shapes twice, and most change none.
         if self._shapes is None:
-            # Plain integers too: `Convert3DTo2D` leaves the numbers of channels for
-            # `Convert2DTo3D`.
+            # Integers as well: `Convert3DTo2D` leaves the number of channels for `Convert2DTo3D`.
             shapes: dict[str, Any] = {}
             for key, value in self._arrays.items():
                 if hasattr(value, "shape"):
@@ -266,7 +265,7 @@ class Workspace:
                     f"params name channel {channel}, but image has {len(source)} channel(s): 0 to"
                     f" {len(source) - 1}"
                 )
-        # All channels, in order: a new destination must not keep uninitialised memory.
+        # Over all channels: in a new destination those not chosen must be copied.
         for channel in range(len(source)):
             if channel in chosen:
                 yield chosen[channel], shaped(source[channel]), shaped(destination[channel])
@@ -289,7 +288,7 @@ class Workspace:
                 raise ValueError(
                     f"the pipeline makes {key}, and another array has that name: rename it"
                 )
-            # The very object that was passed, also where it is no NumPy array.
+            # Nothing changed: return the caller's own object, which may be a tensor.
             if key in self._unchanged and value is self._unchanged[key]:
                 for name in self._names[key]:
                     output[name] = self._input[name]
@@ -325,7 +324,7 @@ class Workspace:
 
         An array that the caller did not pass is of the kind of the image.
         """
-        # Transforms compute in float32; a float16 or float64 image comes back as such.
+        # Transforms compute in float32; the caller gets back the dtype that was passed.
         if key in IMAGE_KEYS and name in self._checked:
             array = array.astype(self._checked[name].dtype, copy=False)
         if key == "segmentation":
@@ -365,7 +364,7 @@ def _joined(role: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return arrays of one role as one array, joined along their channels."""
     if len(arrays) == 1:
         return next(iter(arrays.values()))
-    # Channels of one array must lie on each other.
+    # One array cannot hold channels of different spatial shapes.
     if len({array.shape[1:] for array in arrays.values()}) > 1:
         shown = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in arrays.items())
         raise ValueError(f"arrays of one role ({role}) must have one spatial shape, got {shown}")
@@ -376,7 +375,7 @@ def _joined(role: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     for name, array in arrays.items():
         labels = _labels_as(dtype, array)
         if labels is None:
-            # Only float64 is too narrow: NumPy's join of 64-bit integers with another kind.
+            # It happens where NumPy joins 64-bit integers with other numbers as float64.
             raise ValueError(
                 f"segmentations of several dtypes are joined as {dtype}, which does not hold all"
                 f" labels of {name} ({array.dtype}): renumber them, e.g. with numpy.unique"
@@ -386,11 +385,11 @@ def _joined(role: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _labels_as(dtype: np.dtype[Any], labels: np.ndarray) -> np.ndarray | None:
-    """Return labels in another dtype, or None if that does not hold one of them."""
+    """Return labels in another dtype, or None if it cannot hold all of them."""
     if labels.dtype == dtype:
         return labels
     converted: np.ndarray = labels.astype(dtype)
-    # Compared after the way back: NumPy would compare 64-bit integers with floats as floats.
+    # Converted back to compare: NumPy compares 64-bit integers with floats as floats.
     if np.array_equal(converted.astype(labels.dtype), labels, equal_nan=True):
         return converted
     return None
@@ -453,7 +452,7 @@ class _Planes(LazyVolume):
         self.dtype = volume.dtype
 
     def read(self, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
-        # All planes: a transform between the conversions works on every channel.
+        # Channels are always read all, and here the planes are channels.
         planes = self._volume.shape[1]
         array = self._volume.read([0, *starts], [planes, *stops])
         return array.reshape(self.shape[0], *array.shape[2:])

@@ -56,8 +56,7 @@ def displacement(
     field = np.zeros((3, *(1,) * num_missing_axes, *shape), np.float32)
     means = []
     for stream, (sigma, magnitude) in enumerate(zip(sigmas, magnitudes, strict=True)):
-        # Each component has a stream of its own: one axis' displacement does not depend on the
-        # others.
+        # Each component has a stream of its own, so that no axis depends on the others.
         component = field[num_missing_axes + stream]
         values = component.reshape(-1)
         add_normals(values, values, np.float32(1), *key_words(key), np.uint32(stream))
@@ -65,12 +64,12 @@ def displacement(
             mean = _filter_narrowly(component, float(sigma))
         else:
             mean = _filter_widely(component, float(sigma))
-        # The largest that occurs, not an expected one: the magnitude is a promise for every voxel.
+        # Scaled by the largest value that occurs: no displacement may exceed the magnitude.
         largest = max(-float(component.min()), float(component.max()))
         scale = np.float32(0)
         if largest > 0:
             scale = np.float32(max(float(magnitude), _LEAST_MAGNITUDE) / largest)
-        # Its mean scales with it: the patch may be moved back by that.
+        # The mean is scaled likewise, since callers may move the patch back by it.
         component *= scale
         means.append(mean * float(scale))
     return field, means
@@ -189,8 +188,8 @@ def _basis(length: int, count: int) -> np.ndarray:
     table = np.empty((length, count), np.float64)
     for index in range(count):
         f = (index + 1) // 2
-        # The squares of the first function, and of the last of an even number, are 1 at every
-        # voxel, those of all others 1/2 on average.
+        # The mean square is 1 for the constant function and for the one that alternates between
+        # 1 and -1, and 1/2 for all others.
         inverse_mean_square = 2.0
         if index == 0 or 2 * f == length:
             inverse_mean_square = 1.0

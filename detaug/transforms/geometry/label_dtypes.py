@@ -27,7 +27,7 @@ def resampling_dtype(workspace: Workspace, padding: float) -> np.dtype[Any]:
     low = padding
     high = padding
     labels = workspace.lazy("segmentation") or workspace["segmentation"]
-    # Labels that int16 holds by their dtype are not looked at: the look takes as long as a crop.
+    # Labels whose dtype fits int16 fit, too: finding their range would take as long as a crop.
     if not np.can_cast(labels.dtype, _INT16):
         # Only here, since it reads a lazy segmentation as a whole.
         least, largest = _least_and_largest_label(workspace["segmentation"])

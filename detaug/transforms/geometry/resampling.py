@@ -88,14 +88,14 @@ class PatchMap:
         middle = [(n - 1) / 2 for n in self._patch]
         if elastic is not None:
             self._field, means = displacement(patch_size, **elastic)
-            # Never less than `displacement` makes them.
+            # `displacement` scales to at least 1e-8, also for a magnitude of 0.
             largest_displacements = [max(abs(most), 1e-8) for most in elastic["magnitudes"]]
             if center_deformation:
                 middle = [m + mean for m, mean in zip(middle, means, strict=True)]
         matrix = affine
         if matrix is None:
             matrix = identity(dims)
-        # A row of the matrix for each axis of the source.
+        # Each row of the matrix gives the position along one axis of the source.
         self._matrix: Matrix = []
         self._offset: list[float] = []
         # How far from its undisplaced place a voxel may draw on the source, along each axis.
@@ -104,8 +104,7 @@ class PatchMap:
         for row, position, n, mapped in rows:
             shrink = 1.0
             if align_corners:
-                # grid_sample then spreads the source's n voxel edges over its n - 1 steps between
-                # centres.
+                # grid_sample then maps the width of n voxels to the n - 1 steps between centres.
                 shrink = (n - 1) / n
             values = [value * shrink for value in row]
             self._matrix.append(values)
@@ -168,9 +167,9 @@ class PatchMap:
         The part of a patch between two planes is a convex body, whose corners are on such lines.
         """
         patch_corners = list(product(*[(0, n - 1) for n in self._patch]))
-        # By BLAS: what is read besides the voxels that count has no effect on a batch.
+        # BLAS may round this differently on each CPU: it decides only about how much is read.
         corners = np.array(patch_corners) @ np.transpose(self._matrix) + self._offset
-        # A corner with itself as well: that line is where a patch of one voxel lies.
+        # Pairs of a corner with itself are needed: a patch of one voxel has no others.
         pairs = list(combinations_with_replacement(range(len(corners)), 2))
         first, second = np.transpose(pairs)
         starts = corners[first]
@@ -263,7 +262,7 @@ class PatchMap:
     def _map_arguments(self, window: Window | None) -> tuple[Any, ...]:
         """Return the arguments ``shape``, ``matrix``, ``offset``, ``displacement`` of kernels."""
         if window is None:
-            # The array is all of the volume.
+            # Without a window the array is the whole volume.
             window = ([0] * len(self._space), self._space)
         starts, extents = window
         shape = coordinates.layout(

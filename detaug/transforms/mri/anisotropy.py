@@ -68,7 +68,7 @@ class Anisotropy(ChannelTransform):
             return axis, distance
 
         params = self.draw_channels(rng, shapes, "slices", axis_and_distance)
-        # Drawn as pairs, so that an axis and its distance belong to one channel.
+        # Drawn as pairs and split here: params hold one list of axes and one of distances.
         slices = params.pop("slices")
         params["axes"] = [axis for axis, _ in slices]
         params["downsampling"] = [distance for _, distance in slices]
@@ -79,7 +79,7 @@ class Anisotropy(ChannelTransform):
         shape = workspace["image"].shape[1:]
         changes = {}
         for channel, axis, distance in by_channel(params, "axes", "downsampling"):
-            # One slice for each voxel is the image itself.
+            # With a slice for each voxel the image stays as it is, and need not be copied.
             if distance != 1 and shape[axis] > 1:
                 changes[channel] = (axis, float(distance))
         for change, source, destination in workspace.chosen_channels(changes):
@@ -120,7 +120,7 @@ def _slice_centres(n: int, distance: float) -> np.ndarray:
         distance: from one slice to the next, in voxels.
     """
     num_slices = max(1, math.floor(n / distance))
-    # What the slices leave over is at both ends of the axis.
+    # Centred: what the slices leave over is divided between both ends of the axis.
     origin = (n - 1) / 2.0 - (num_slices - 1) / 2.0 * distance
     centres: np.ndarray = origin + np.arange(num_slices) * distance
     return centres
@@ -128,6 +128,7 @@ def _slice_centres(n: int, distance: float) -> np.ndarray:
 
 def _point_shares(n: int, centres: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
     """Return the voxel that is nearest to each slice's centre, and its share, which is 1."""
+    # Halves are rounded up; `np.rint` would round them to even numbers.
     nearest = np.clip(np.floor(centres + 0.5).astype(np.int64), 0, n - 1)
     return nearest, [np.ones(1, np.float32)] * len(centres)
 

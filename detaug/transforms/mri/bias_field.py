@@ -25,7 +25,7 @@ _CENTRE = np.zeros(1)
 
 
 def _num_coefficients(context: ParamContext) -> int:
-    # It follows from the order and from the sample's dimensions.
+    # The sample's number of axes is known only now.
     return len(_degrees(context.transform.order, context.dims()))
 
 
@@ -85,10 +85,10 @@ class BiasField(ChannelTransform):
         shape = workspace["image"].shape[1:]
         fields = {}
         for channel, coefficients in by_channel(params, "coefficients"):
-            # Without them the field is 1 everywhere.
+            # If all coefficients are 0, the field is 1 everywhere.
             if any(coefficients):
                 fields[channel] = coefficients
-        # The same for all channels, whose fields differ in their coefficients alone.
+        # The fields of several channels differ only in their coefficients.
         positions = per_axis([_positions(n) for n in shape], shape, _CENTRE)
         for coefficients, source, destination in workspace.chosen_channels(fields, flat_planes):
             powers = self._powers(coefficients, shape)
@@ -104,13 +104,13 @@ class BiasField(ChannelTransform):
         Returns:
             One axis for each of the volume that kernels see; float64.
         """
-        # The kernel knows powers only, by Horner's scheme: other bases are multiplied out.
+        # The kernel evaluates powers by Horner's scheme: other bases are multiplied out here.
         polynomials = _polynomials(self.order, self.basis)
         all_degrees = _degrees(self.order, len(shape))
         powers = np.zeros((self.order + 1,) * len(shape))
         for degrees, coefficient in zip(all_degrees, coefficients, strict=True):
             for terms in product(*[polynomials[degree] for degree in degrees]):
-                # Multiplied from left to right: the order of rounding is a part of the bytes.
+                # Multiplied from left to right: the last bit depends on the order.
                 share = float(coefficient)
                 for _, factor in terms:
                     share *= factor
@@ -140,7 +140,7 @@ def _positions(n: int) -> np.ndarray:
 
 def _polynomials(order: int, basis: str) -> list[list[tuple[int, float]]]:
     """Return the basis' polynomials of degree 0 to order, each as its (power, coefficient)s."""
-    # One term each: nothing is multiplied out, and nothing is rounded.
+    # Each power is a single term: nothing is multiplied out, and nothing is rounded.
     if basis == "powers":
         return [[(power, 1.0)] for power in range(order + 1)]
     polynomials = []
@@ -156,7 +156,7 @@ def _legendre(order: int) -> list[list[float]]:
     """
     polynomials = [[1.0], [0.0, 1.0]]
     for n in range(1, order):
-        # Times x: every coefficient moves to the next power.
+        # Multiplied by x, every coefficient moves to the next power.
         raised = [0.0, *polynomials[n]]
         before = [*polynomials[n - 1], 0.0, 0.0]
         following = []

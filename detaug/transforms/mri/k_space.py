@@ -143,9 +143,10 @@ def filter_axis(volumes: Iterable[np.ndarray], axis: int, gains: np.ndarray) -> 
     frequencies = np.arange(n // 2 + 1)
     gains_of_frequencies = gains[:, _shifted(n, frequencies)]
     gains_of_negatives = gains[:, _shifted(n, -frequencies)]
+    # The image is the real part, in which a frequency and its negative get their mean gain.
     means = (gains_of_frequencies + gains_of_negatives) / 2
     summands = map(partial(_weighted_k_space, axis), volumes, means)
-    # The first one's memory holds the sum.
+    # The sum is built in the first summand's memory.
     total = next(summands)
     for summand in summands:
         total += summand
@@ -156,7 +157,7 @@ def filter_axis(volumes: Iterable[np.ndarray], axis: int, gains: np.ndarray) -> 
 
 def _weighted_k_space(axis: int, volume: np.ndarray, gains: np.ndarray) -> np.ndarray:
     """Return k-space along an axis, each frequency from 0 to n // 2 multiplied by its gain."""
-    # Frequencies along the one axis only: others are not changed.
+    # The gains depend on one axis only: transforms along the others would cancel.
     k_space = _to_k_space(volume, (axis,))
     along_axis = [1] * (volume.ndim + 1)
     along_axis[axis] = -1
@@ -235,6 +236,7 @@ class Ghosting(ChannelTransform):
         for channel, ghosts in by_channel(params, "ghosts"):
             axis = ghosts["axis"]
             gains = _ghost_gains(space[axis], ghosts)
+            # Gains of 1 change nothing: the channel need not be copied.
             if (gains != 1).any():
                 changes[channel] = (axis, gains)
         for change, source, destination in workspace.chosen_channels(changes):
@@ -247,8 +249,9 @@ def _ghost_gains(n: int, ghosts: Params) -> np.ndarray:
     gains = np.ones(n)
     if not ghosts["num_ghosts"]:
         return gains
+    # Planes at regular distances in k-space make copies at regular distances in the image.
     gains[:: ghosts["num_ghosts"]] = 1.0 - ghosts["intensity"]
-    # Without frequency 0 and its neighbours the image would lose its brightness.
+    # Lower gains at frequency 0 and around it would change the image's brightness.
     if ghosts["restore"] is None:
         gains[n // 2] = 1.0
     else:
@@ -305,9 +308,11 @@ class Spikes(ChannelTransform):
         shape = workspace["image"].shape[1:]
         spikes_by_channel = {}
         for channel, spikes in by_channel(params, "spikes"):
+            # Without a spike the channel stays as it is, and need not be copied.
             if spikes["intensity"] != 0 and spikes["positions"]:
                 spikes_by_channel[channel] = spikes
         for spikes, source, destination in workspace.chosen_channels(spikes_by_channel, as_volume):
+            # The inverse transform divides by the number of voxels.
             amplitude = spikes["intensity"] * _largest_in_k_space(source) / source.size
             if not math.isfinite(amplitude):
                 destination.fill(np.nan)
@@ -322,7 +327,7 @@ class Spikes(ChannelTransform):
 def _largest_in_k_space(volume: np.ndarray) -> float:
     """Return the largest absolute value in k-space; not finite where one of the voxels is not."""
     numbers = _real_and_imaginary(_to_k_space(volume, _ALL_AXES))
-    # In parts: squares in float64 of all of k-space would take twice its memory.
+    # In parts: float64 squares of all of k-space at once would take twice its memory.
     largest_of_parts = []
     for part in _parts(numbers.shape):
         squares = np.square(numbers[part], dtype=np.float64).sum(-1)
@@ -337,7 +342,7 @@ def _waves(n: int, positions: np.ndarray) -> np.ndarray:
     Returns:
         (spikes, 2, n): real and imaginary parts.
     """
-    # Positions count from the lowest frequency.
+    # Positions from 0 to 1 count from the lowest frequency, -(n // 2).
     frequencies = np.floor(positions * n).astype(np.int64) - n // 2
     waves: np.ndarray = _roots_of_unity(n)[np.outer(frequencies, np.arange(n)) % n]
     return np.ascontiguousarray(waves.swapaxes(1, 2))
@@ -346,7 +351,7 @@ def _waves(n: int, positions: np.ndarray) -> np.ndarray:
 @lru_cache(maxsize=64)
 def _roots_of_unity(n: int) -> np.ndarray:
     """Return exp(2 pi i k / n) for k < n as (n, 2) float64: cosine and sine."""
-    # One by one: NumPy's cosines differ between CPUs.
+    # Not NumPy's cosines, which differ between CPUs.
     angles = [2.0 * math.pi * k / n for k in range(n)]
     return np.array([(cosine(angle), sine(angle)) for angle in angles])
 
@@ -414,7 +419,7 @@ class GibbsNoise(ChannelTransform):
         limits = {}
         for channel, alpha in by_channel(params, "alphas"):
             radius = (1.0 - alpha) * max(space) * math.sqrt(0.5)
-            # A ball that holds all of k-space cuts nothing off.
+            # A ball that contains all of k-space cuts nothing off.
             if radius * radius < farthest:
                 limits[channel] = radius * radius
         for limit, source, destination in workspace.chosen_channels(limits, as_volume):
@@ -439,7 +444,7 @@ def _cut_off(source: np.ndarray, destination: np.ndarray, limit: float) -> None:
             gains += x[part, None, None] + y[:, None] + z <= limit
         # The mean of the gains of a frequency and its negative, each of which is 0 or 1.
         numbers[part] *= np.float32(0.5) * gains[..., None]
-    # SciPy has to know whether the last axis has an even or an odd number of voxels.
+    # From half of k-space SciPy cannot tell whether the last axis is even or odd.
     lengths = [extended_length(n) for n in source.shape]
     image = _from_k_space(k_space, lengths, _ALL_AXES)
     destination[...] = image[tuple(map(slice, source.shape))]
@@ -464,7 +469,7 @@ def _squares_from_middle(space: Sequence[int]) -> list[list[np.ndarray]]:
         squares = []
         for axis, (n, length) in enumerate(zip(space, lengths, strict=True)):
             num_frequencies = length
-            # Of the last axis `_to_k_space` gives one half.
+            # `_to_k_space` returns only one half of the last axis.
             if axis == len(space) - 1:
                 num_frequencies = length // 2 + 1
             numbers = _shifted(length, sign * np.arange(num_frequencies))

@@ -123,10 +123,10 @@ class Motion(ChannelTransform):
     def _draw_times(self, rng: Generator) -> list[float]:
         """Draw when the movements happen, as parts of the scan: evenly, each early or late."""
         step = 1.0 / (self.num_transforms + 1)
-        # Evenly, so that every movement has a stretch of k-space before it and after it.
+        # Spread evenly, so that k-space has a stretch before and after each movement.
         times = []
         for number in range(1, self.num_transforms + 1):
-            # Less than half of the time between two movements, so that they keep their order.
+            # The perturbation is less than half a step, so that movements keep their order.
             perturbation = draws.uniform(rng, -_PERTURBATION, _PERTURBATION)
             times.append(step * (number + perturbation))
         return times
@@ -135,7 +135,7 @@ class Motion(ChannelTransform):
     def change(self, workspace: Workspace, params: Params) -> None:
         motions = {}
         for channel, motion in by_channel(params, "motions"):
-            # Without a movement every stretch is the image's own.
+            # Without a movement the image stays as it is, and need not be copied.
             if _moves(motion):
                 motions[channel] = motion
         for motion, source, destination in workspace.chosen_channels(motions):
@@ -157,11 +157,11 @@ def _move(source: np.ndarray, destination: np.ndarray, motion: Params) -> None:
     positions = []
     gains = []
     for position, stretch in enumerate(_stretches(extended_length(n), motion["times"])):
-        # Movements close to each other may leave a position no plane: no image is resampled for it.
+        # Between movements close to each other no plane is scanned: no image is needed there.
         if stretch.any():
             positions.append(position)
             gains.append(stretch)
-    # One image at a time is made, and added to the sum in k-space.
+    # A generator, so that images are made one at a time and added up in k-space.
     moved = filter_axis(_extended_images(source, positions, motion), axis, np.stack(gains))
     destination[...] = moved[(slice(None),) * axis + (slice(n),)]
 
@@ -191,11 +191,11 @@ def _stretches(n: int, times: Sequence[float]) -> list[np.ndarray]:
         n: how many planes there are.
         times: of the movements, as parts of the scan, rising.
     """
-    # Whole planes: a movement happens between two of them.
+    # Rounded to whole planes: a movement happens between two of them.
     starts = [0] + [int(n * time) for time in times]
     stops = [*starts[1:], n]
     middle = len([time for time in times if time <= 0.5])
-    # So that labels, which do not move, fit the image: its low frequencies are its own.
+    # Labels do not move: low frequencies come from the original position, so that they fit.
     order = list(range(len(starts)))
     order[0] = middle
     order[middle] = 0
