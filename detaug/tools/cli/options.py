@@ -79,7 +79,7 @@ class Command(click.Command):
             return super().main(*arguments, **options)
         except OSError as error:
             text = str(error)
-            # Only an error of stdout has no file name, such as a full disk behind ``> file``.
+            # Without a file name it is an error of stdout, such as a full disk behind ``> file``.
             if error.filename is None:
                 _stop_printing()
             if error.filename:
