@@ -194,8 +194,8 @@ class DeterministicAugmenter(Generic[Batch]):
         #: Settings of the program when the workers were started.
         self._settings: ProcessSettings | None = None
         self._rank_seeds: RankSeeds | None = None
-        # Arguments first, and the pipeline after them: an invalid number is told before a loader is
-        # opened or a callable is called.
+        # Numbers and names are checked before the pipeline is inspected: an invalid one raises
+        # before a user's factory is called.
         self._num_cached = arguments.count("num_cached", num_cached)
         self.rank, self.world_size = arguments.rank_of(
             rank or 0, 1 if world_size is None else world_size
@@ -327,7 +327,7 @@ class DeterministicAugmenter(Generic[Batch]):
     def generator(self, value: Any) -> None:
         self._refuse_if_settled("generator")
         loader_before = self._data_loader
-        # Of an augmenter that `from_dataset` has made it is the data set.
+        # After `from_dataset`, `value` is a data set; the batch size and other arguments stay.
         if isinstance(loader_before, SampleBatches):
             value = replace(loader_before, dataset=value)
         self._data_loader = value
@@ -458,8 +458,8 @@ class DeterministicAugmenter(Generic[Batch]):
         self._check_ranks()
         declared = self._describe(source)
         if source.inspected_loader is not source.loader:
-            # The loader that a factory returned for the description alone. Its transforms are
-            # compiled here: each worker calls the factory for itself, after it was forked.
+            # A factory's loader, made for the description only. Kernels of its transforms are
+            # compiled now: each worker calls the factory after the fork, and would compile its own.
             warm_up(None, source.inspected_loader)
             source.inspected_loader = None
         # One seed for each process, as in batchgenerators, fixes the number of streams.
@@ -574,7 +574,7 @@ class DeterministicAugmenter(Generic[Batch]):
         """
         refuse_to_be_a_loader()
         self._log_if_endless()
-        # Only an epoch that has begun can be finished. To find that out may take a batch.
+        # Only for an epoch that has begun: to see whether it is finished may take a batch.
         position = self._schedule.position
         has_begun = position.num_taken + position.num_before_resize > 0
         if has_begun and not self._rest_of_epoch.is_next and not self._is_closed:
@@ -610,7 +610,7 @@ class DeterministicAugmenter(Generic[Batch]):
         if engine is None:
             raise RuntimeError("the augmenter was closed while its next batch was awaited")
         self._check_owner()
-        # At every batch, until rank 0's seed is there: nobody waits for it.
+        # Again at every batch: rank 0 may publish its seed later, and no rank waits for it.
         if self._rank_seeds is not None:
             self._rank_seeds.compare()
         pipeline = self._pipeline
@@ -732,12 +732,12 @@ class DeterministicAugmenter(Generic[Batch]):
             Exception: any exception of the loader or the transform, unchanged.
         """
         self.settle()
-        # After the pipeline was taken: the number of streams, and so a step's turn, follow from it.
+        # After `settle`, which may change the number of streams: it limits the steps.
         key = BatchKey(arguments.epoch(epoch), arguments.step(step, self.num_streams))
         end = self._source.known_steps
         if end is not None and key.step >= end:
             raise ValueError(f"there is no step {key.step}: an epoch has steps 0 ... {end - 1}")
-        # The run's workers keep the values of the start; this process has those of now.
+        # This process has the present values of variables, its workers those of their start.
         self._pipeline.log_remarks(self._pipeline.undeclared.on_replay(self.epoch))
         try:
             batch: Batch = self._replayer().make(key, self._loader_states.latest(key))
@@ -874,7 +874,7 @@ class DeterministicAugmenter(Generic[Batch]):
         position = loaded.position_for(self.rank, self.world_size)
         loader_states = read_states(loaded.loader_states, loaded.num_streams)
         if loaded.seed != self.seed:
-            # Only a drawn seed may differ, and running workers make its batches.
+            # Workers may be making batches for the drawn seed, which the loaded one replaces.
             self._stop()
             self._close_ledger()
             self._seed_tree = _branch_of(loaded.seed, loaded.name)
@@ -1010,7 +1010,7 @@ class DeterministicAugmenter(Generic[Batch]):
         if position is None:
             position = self._schedule.position
         before = None
-        # Elsewhere rounds begin at multiples of the number of ranks, and the key is left out.
+        # Otherwise rounds begin at multiples of the number of ranks, and `before` stays None.
         if position.num_before_resize or self._schedule.plan.phase_of(position.step):
             before = position.num_before_resize
         return State(
@@ -1085,7 +1085,7 @@ class DeterministicAugmenter(Generic[Batch]):
         if self._is_closed:
             raise RuntimeError("this augmenter was closed; restart() starts it again")
         self.settle()
-        # Again: the process group may have been created since the constructor.
+        # Checked again: the process group may have been created since the constructor.
         self._check_ranks()
         self._settings = ProcessSettings.here()
         self._rank_seeds = None
@@ -1094,7 +1094,7 @@ class DeterministicAugmenter(Generic[Batch]):
         if group is not None and group[1] == self.world_size > 1:
             self._rank_seeds = RankSeeds(self.rank, self.name, self.seed)
         log_shared_seed(self._running_record())
-        # Before workers are forked, which inherit the compiled code.
+        # Before the fork, so that workers inherit the compiled kernels.
         warm_up(self.transform, self._source.loader)
         self._pipeline.log_remarks(self._pipeline.undeclared.on_start(self.epoch))
         if self.ledger is not None and self._ledger is None:

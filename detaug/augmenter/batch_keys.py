@@ -147,7 +147,7 @@ class EpochSampler(Sampler[SampleKey]):
             yield from keys
 
     def __len__(self) -> int:
-        # Of samples, as with torch's samplers; `Batches` has the number of batches.
+        # The number of samples, as for torch's samplers; `Batches` counts batches.
         return len(self.data_source)
 
     def set_epoch(self, epoch: int) -> None:
@@ -173,8 +173,8 @@ class Shuffled(EpochSampler, RandomSampler):
     """An `EpochSampler` that libraries recognise as one with shuffling."""
 
     def __init__(self, stream: KeyedStream, data_source: Any, generator: Any = None) -> None:
-        # Not RandomSampler's own, which asks the data set for its length. Libraries read these
-        # attributes to make another sampler.
+        # Not `RandomSampler.__init__`, which asks the data set for its length. The attributes that
+        # it would set are set here: libraries read them to make another sampler.
         EpochSampler.__init__(self, stream, data_source)
         self.replacement = False
         self._num_samples = None
@@ -188,8 +188,8 @@ class Shared(EpochSampler, DistributedSampler[Any]):
     """
 
     def __init__(self, stream: KeyedStream, data_source: Any, shuffle: bool) -> None:
-        # Not DistributedSampler's own, which asks for a process group. Libraries read these
-        # attributes.
+        # Not `DistributedSampler.__init__`, which requires a process group. Libraries read the
+        # attributes that it would set.
         EpochSampler.__init__(self, stream, data_source)
         self.dataset = data_source
         self.shuffle = shuffle
@@ -274,7 +274,7 @@ class DatasetView(Dataset[Any]):
 
     @property
     def __class__(self) -> Any:
-        # Libraries ask `isinstance(loader.dataset, ...)`, and users of their own class.
+        # So that `isinstance(loader.dataset, ...)` finds the wrapped data set's class.
         return type(self._dataset)
 
     @__class__.setter
@@ -332,7 +332,7 @@ class MapView(DatasetView):
 
     def __getitem__(self, index: Any) -> Any:
         """Return a sample, or a batch for a key of a loader without batch size."""
-        # Without a batch size libraries fetch items one by one, each of which is a batch.
+        # Without a batch size, libraries fetch one item for each key, and an item is a whole batch.
         if isinstance(index, SampleKey) and self._stream.has_single_items:
             return self.__getitems__([index])
         return self._dataset[index]

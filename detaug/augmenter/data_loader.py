@@ -162,7 +162,7 @@ class DataLoader(TorchDataLoader[Item]):
         ledger: str | os.PathLike[str] | None = None,
         executor: Executor | None = None,
     ) -> None:
-        # A library passes this class's own attributes back when it makes another loader of them.
+        # A library that copies this loader passes the loader's own attributes as arguments.
         dataset = unwrapped(dataset)
         original: LazyAugmenter | None = None
         if isinstance(collate_fn, Collate):
@@ -170,7 +170,7 @@ class DataLoader(TorchDataLoader[Item]):
             if isinstance(collate_fn.stream, LazyAugmenter):
                 original = collate_fn.stream
             collate_fn = collate_fn.function
-        # Torch checks the arguments that are its own, and raises its own errors.
+        # Here torch checks its own arguments, and raises the errors that its users know.
         super().__init__(
             dataset,
             batch_size,
@@ -241,7 +241,8 @@ class DataLoader(TorchDataLoader[Item]):
         """Set the attributes that libraries read."""
         lazy = LazyAugmenter(settings)
         order = settings.order
-        # For a loader made of these attributes, which has no workers, torch refuses a context.
+        # Libraries build a loader without workers from these attributes, and torch refuses a
+        # context then.
         self.multiprocessing_context = None
         # Not by setattr: torch forbids it after its constructor, and Lightning records it.
         attributes = self.__dict__

@@ -74,7 +74,7 @@ class LazyAugmenter:
     def _make(self, rank_and_size: RankAndSize) -> DeterministicAugmenter:
         if self._seed is None:
             self._seed = self._choose_seed(rank_and_size)
-        # In this order: `_augmenter` says that both are there.
+        # `_augmenter` is set last: where it is set, the source is, too.
         self._source = self.settings.source()
         self._augmenter = self.settings.augmenter(self._source, self._seed, *rank_and_size)
         return self._augmenter
@@ -130,7 +130,7 @@ class LazyAugmenter:
     def new_pass(self, is_read_ahead: bool) -> Pass:
         """Return an iterator over one epoch; see `Passes.new`."""
         observer = self.settings.order.observer
-        # A new one for each pass: Lightning's wrapper forgets its indices when it is iterated.
+        # One for each pass: Lightning's wrapper discards its recorded indices in `__iter__`.
         self._observer = None
         if observer is not None:
             self._observer = iter(observer)
@@ -195,7 +195,7 @@ class LazyAugmenter:
     ) -> DeterministicAugmenter:
         """Replace an augmenter whose seed was drawn by one with the seed of a state."""
         with self._lock:
-            # A source of its own: the other augmenter has taken the first one.
+            # Another source: the first one belongs to the augmenter that is replaced.
             source = self.settings.source()
             loaded = self.settings.augmenter(source, seed, augmenter.rank, augmenter.world_size)
             # Before the fields are set: a state that is refused changes nothing.
@@ -281,7 +281,7 @@ class LazyAugmenter:
             indices.setdefault(batch, []).append(key.index_in_batch)
         batches = list(indices)
         first = batches[0]
-        # A whole batch in its order is the common case, and is passed on untouched.
+        # The usual case is one whole batch in its own order, which needs no indexing.
         if len(batches) == 1 and indices[first] == list(range(sizes[first])):
             self._check_is_own(*first)
             return self._read(first)

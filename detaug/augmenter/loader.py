@@ -103,7 +103,7 @@ class KeyedReader:
         if not is_repeat:
             self._last = epoch, step
             self._epochs.has_begun(epoch)
-        # Workers have it ready.
+        # The usual case: the workers prefetch this batch.
         if stream.next_key == (epoch, step):
             return next(stream)
         # Not for a repeat: the stream would be moved back, and its workers' batches be lost.

@@ -84,7 +84,7 @@ def order_of(
     """
     if isinstance(dataset, IterableDataset):
         return Order(ITERABLE, None, batch_size, drop_last)
-    # From the outside inwards: Lightning's wrapper, this package's batch sampler, a
+    # Unwrapped from the outside inwards: Lightning's wrapper, this package's batch sampler, a
     # DistributedSampler, the user's sampler.
     observer = None
     # By name, so that Lightning is not imported for it.
@@ -303,7 +303,7 @@ class Settings:
     ) -> DeterministicAugmenter:
         """Return the augmenter of one rank, with its pipeline settled."""
         executor = self.executor
-        # Without workers there is nothing that these two arguments say.
+        # Without workers there is no start method, and nothing that could stall.
         if executor is None and self.num_workers:
             executor = LocalProcesses(
                 start_method=_start_method(self.multiprocessing_context),
@@ -322,7 +322,7 @@ class Settings:
             num_streams=self.num_streams,
             rank=rank,
             world_size=world_size,
-            # A single rank has no round to fill, and an argument without effect is refused.
+            # A single rank has no incomplete rounds: its ledger's header always says "drop".
             tail="drop" if world_size == 1 else self.tail,
             on_error=self.on_error,
             keep=self.keep,

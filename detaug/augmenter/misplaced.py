@@ -36,7 +36,7 @@ def refuse_to_be_a_loader() -> None:
     Raises:
         TypeError: the message says what to pass instead of the augmenter.
     """
-    # 0 is this frame, 1 the augmenter's ``__iter__`` or ``__class__``, 2 whoever asks.
+    # Frame 0 is this function, 1 the method that calls it, and 2 that method's caller.
     module = str(sys._getframe(2).f_globals.get("__name__", ""))
     if module.startswith(_LIBRARY_MODULES):
         library = module.partition(".")[0]

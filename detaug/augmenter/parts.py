@@ -51,7 +51,7 @@ def gathered(parts: Sequence[Part], is_default: bool) -> Any:
     if _is_collection(parts[0], is_default):
         values = [gathered(_entries(parts, index), is_default) for index in range(len(first))]
     else:
-        # One entry for each sample, such as names.
+        # A list with one entry for each sample, such as their names.
         values = []
         for part in parts:
             values.extend(part.batch[index] for index in part.indices)

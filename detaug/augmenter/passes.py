@@ -166,7 +166,7 @@ class Epochs:
         name = self.name
         if name is None:
             return self.next
-        # Never an epoch that was read: libraries that count from 0 again would repeat it.
+        # Never an epoch that was read before: a library that counts from 0 again would repeat it.
         return max(self.next, name)
 
     def begin(self, name_at_iter: int | None) -> tuple[int, bool]:
@@ -175,7 +175,7 @@ class Epochs:
         Args:
             name_at_iter: `name` when ``iter()`` was called, which may be earlier.
         """
-        # Once: the pass after it is a new epoch, whichever of the two this one is.
+        # Only one pass may be the rest of a loaded epoch. The one after it is a new epoch.
         rest = self.rest
         self.rest = None
         if rest is not None and self._continues(rest, name_at_iter):
@@ -303,7 +303,8 @@ class Passes:
 
     def _pass(self, name_at_iter: int | None, is_read_ahead: bool) -> Generator[Any, None, None]:
         """Yield one epoch's batches, or the rest of them."""
-        # This runs when the first batch is requested: Lightning names the epoch after iter().
+        # A generator runs from the first `next()` on. The epoch must not be chosen earlier:
+        # Lightning names it after `iter()`.
         reader = object()
         stream = self._stream()
         epoch, is_rest = self.epochs.begin(name_at_iter)
@@ -346,7 +347,8 @@ class Passes:
 
     def state_dict(self, stream: BatchStream) -> dict[str, Any]:
         """Return the loop's position in this stream, after the last batch that it got."""
-        # Of the loop, not of the stream: workers, and libraries that read ahead, are further.
+        # Not the stream's position: a library that reads ahead has taken batches from it that the
+        # loop has not got yet.
         epochs = self.epochs
         position = self._position
         name = self._name

@@ -44,7 +44,7 @@ def drawn_seed(name: str, rank: int, world_size: int) -> int:
             f"without a process group each would draw a different one: {advice}, or call "
             "torch.distributed.init_process_group first"
         )
-    # Another key for each loader: entries stay in the store as long as the group.
+    # A new key for each draw: the store keeps earlier seeds as long as the group exists.
     _num_draws[name] += 1
     key = f"detaug/drawn/{_num_draws[name]}/{name}"
     if rank == 0:

@@ -57,7 +57,7 @@ class RankSeeds:
         if self._looks_left <= 0 or os.getpid() != self._owner_pid:
             return
         self._looks_left -= 1
-        # Not `get`, which waits for the key.
+        # `get` alone would wait until rank 0 has set the key.
         if not self._store.check([self._key]):
             return
         seed_of_rank_0 = self._store.get(self._key).decode()
@@ -123,7 +123,7 @@ def log_shared_seed(augmenter: RunningAugmenter) -> None:
             _running.remove(other)
         elif _runs(other) and other.draws_same_numbers(augmenter):
             _log_once(other, augmenter)
-    # Records of this same augmenter's earlier starts. Its seed may be a loaded state's by now.
+    # One record for each augmenter, which may have loaded another seed since its last start.
     earlier_records = [record for record in _running if record.is_running == augmenter.is_running]
     for record in earlier_records:
         _running.remove(record)

@@ -87,8 +87,8 @@ class State:
         Raises:
             TypeError, ValueError: the message says what is missing or invalid.
         """
-        # Everything is looked at: the state may come from a file, and a later error would name
-        # neither key nor value.
+        # Every entry is checked here: the state may come from a file, and an error at its first use
+        # would name neither key nor value.
         _check_keys(state)
         numbers = {
             key: non_negative_int(f"the state dict's {key!r}", state[key]) for key in _NUMBERS
@@ -128,7 +128,7 @@ class State:
         Raises:
             StateMismatch: the message says what differs.
         """
-        # Versions first: they explain whatever else differs.
+        # Versions first: another version may be the reason for all other differences.
         labels = {"seed_scheme": "seed scheme", "numerics": "numerics version"}
         if not any_pipeline:
             labels["num_streams"] = "number of streams (num_streams)"

@@ -25,14 +25,14 @@ def warm_up(transform: Any, loader: Any) -> None:
             each sample itself. Its own ``warm_up`` is not called, as it may do something else.
     """
     roots: list[Edge] = [("transform", transform)]
-    # A data set may lie in another one, and has the transforms of its samples.
+    # Data sets may wrap each other, as torch's Subset does; any may have transforms of samples.
     for part in wrapped(loader):
         roots += (attributes_of(part) or {}).items()
     transforms = []
     for _, value in walk(roots, parts=_transforms_in):
         if _has_warm_up(value):
             transforms.append(value)
-    # All kernels first, several at a time; then each transform finds its own compiled.
+    # All kernels are compiled side by side first: each `warm_up` would compile its own in turn.
     _compile_kernels(transforms)
     for item in transforms:
         item.warm_up()

@@ -38,7 +38,7 @@ class MRIPatchLoader(DataLoader):  # type: ignore[misc]  # batchgenerators has n
 
     def __init__(self, cases: Sequence[Case], batch_size: int, patch_size: Sequence[int]) -> None:
         super().__init__(cases, batch_size, infinite=True)
-        # batchgenerators draws from these, and leaves it to the subclass to set them.
+        # `get_indices` draws from these, and batchgenerators leaves them to the subclass.
         self.indices = list(range(len(cases)))
         self.patch_size = tuple(patch_size)
 
@@ -59,8 +59,8 @@ class MRIPatchLoader(DataLoader):  # type: ignore[misc]  # batchgenerators has n
         """Return image and labels of a randomly placed patch, (D, H, W) each."""
         slices = []
         for patch_edge, case_edge in zip(self.patch_size, case.image.shape, strict=True):
-            # NumPy's global state, as most loaders for batchgenerators draw: the demo shows what
-            # happens to them.
+            # From NumPy's global state, as most loaders for batchgenerators do: the demo shows the
+            # consequences.
             start = int(np.random.randint(0, case_edge - patch_edge + 1))
             slices.append(slice(start, start + patch_edge))
         window = tuple(slices)
@@ -115,7 +115,7 @@ def demo_pipeline(edge: int) -> tuple[MRIPatchLoader, Any]:
     Args:
         edge: of the cubic patches, in voxels.
     """
-    # Here: it imports the kernels, which the demo without them need not wait for.
+    # Imported here, because it imports the kernels, which the other demos do not need.
     from detaug.nnunet import training_transforms as nnunet_transforms
 
     patch_size = (edge,) * 3

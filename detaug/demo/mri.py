@@ -70,12 +70,12 @@ def load_template() -> Case:
     labels = np.where(is_tissue, likelier, BACKGROUND).astype(np.int16)
 
     brain = t1 > 0
-    # In float64: a float32 sum of millions of voxels loses digits.
+    # In float64, because a float32 sum of millions of voxels loses digits.
     mean = t1[brain].mean(dtype=np.float64)
     deviation = t1[brain].std(dtype=np.float64)
     image = ((t1 - mean) / deviation).astype(np.float32)
 
-    # The template's margin is empty: cut, so that patches at random places show the head.
+    # The empty margin is cut off, so that randomly placed patches show the head.
     (box,) = find_objects(brain, max_label=1)
     image = np.ascontiguousarray(image[box])
     labels = np.ascontiguousarray(labels[box])

@@ -78,7 +78,7 @@ def write_raw_dataset(
         files = {f"imagesTr/{name}_{index:04d}": channel for index, channel in enumerate(image)}
         files[f"labelsTr/{name}"] = mask
         for path, array in files.items():
-            # The identity: voxels of 1 mm in every case, so that nnU-Net resamples nothing.
+            # The identity means voxels of 1 mm in every case, so that nnU-Net resamples nothing.
             nifti = nibabel.Nifti1Image(np.ascontiguousarray(array), np.eye(4))
             nibabel.save(nifti, folder / f"{path}{suffix}")
     label_names = ("background", *labels)
@@ -160,11 +160,11 @@ def train_and_compare(root: Path, bar: Progress) -> Trainings:
         make_toy_dataset(root / "raw" / DATASET)
         bar.update("nnU-Net plans and preprocesses them", done=1)
         plan_and_preprocess()
-        # Cases and patch stay as nnU-Net planned them; network and batch become small.
+        # nnU-Net's own plan is for a GPU: network and batch are made small, all else stays.
         _shrink_plans(root / "preprocessed" / DATASET / "nnUNetPlans.json")
         bar.done = 2
         settings = Settings(DATASET, CONFIGURATION, device="cpu", seed=SEED, iterations=8)
-        # Without the second training straight through: the two that are left show the point.
+        # The second uninterrupted training is left out: these two show that a kill does not matter.
         straight, _, killed = trainings(settings)
         return run_and_compare(settings, (straight, killed), root, bar)
 

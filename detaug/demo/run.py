@@ -150,7 +150,7 @@ def _compared(run: Run, references: dict[str, str], bar: Progress) -> Run:
     """
     run_fingerprint = fingerprint(_batch_fingerprints(run, bar))
     run = replace(run, fingerprint=run_fingerprint)
-    # The two augmenters draw other numbers: each is compared with itself alone.
+    # The two augmenters draw different numbers, so each is compared only with itself.
     if run.augmenter not in references:
         references[run.augmenter] = run_fingerprint
         return run
@@ -167,7 +167,7 @@ def _batch_fingerprints(run: Run, bar: Progress) -> list[str]:
             batch = next(augmenter)
             pid = batch.pop("pid")
             fingerprints.append(fingerprint(batch))
-            # Early enough that batches which the killed worker had in hand are compared as well.
+            # Early, so that the batches that the killed worker was making are compared as well.
             if run.kill and len(fingerprints) == BATCHES // 3:
                 os.kill(pid, signal.SIGKILL)
             bar.advance()
@@ -177,7 +177,7 @@ def _batch_fingerprints(run: Run, bar: Progress) -> list[str]:
             take_until(augmenter, BATCHES)
             return fingerprints
         take_until(augmenter, BATCHES // 2)
-        # While workers still hold batches: those are not in the state, and are made again.
+        # Workers still hold batches at this time: the state lacks them, and they are made again.
         state = augmenter.state_dict()
     with _augmenter_of(run.augmenter, run.processes + 1) as augmenter:
         augmenter.load_state_dict(state)

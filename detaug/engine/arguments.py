@@ -207,9 +207,9 @@ class Check:
 
     Args:
         every: the second, fourth, eighth ... batch of each worker, and then every `every`-th, is
-            made a second time, from a pristine copy in another process, and compared. This takes at
-            most about 1 % of the workers' time (docs/verify.md). 1: every batch is, whatever it
-            costs; 0: none is.
+            made a second time, from a pristine copy in another process, and compared. In a long run
+            this takes at most about 1 % of the workers' time (docs/verify.md). 1: every batch is
+            compared, whatever it costs; 0: none is.
         ignore: keys of a batch that may differ from one making to the next, such as a process id. A
             ledger leaves them out as well.
         on_mismatch: how a batch that differs is reported: "raise" (ReproducibilityError), "warn",

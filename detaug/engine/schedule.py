@@ -226,8 +226,8 @@ class Schedule:
         and skipped steps before it only.
 
         Args:
-            thread_id: the thread that takes it, which removes it from `on_the_way` when it returns
-                it.
+            thread_id: the thread that takes the outcome. It removes the outcome from `on_the_way`
+                when it returns it to the user.
         """
         self.put_back(thread_id)
         start = self.front

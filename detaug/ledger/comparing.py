@@ -110,7 +110,7 @@ def compare(a: Path, b: Path) -> Comparison:
     # Both files are in the order of their keys, so that one batch of each is in memory.
     both = heapq.merge(_batches(a, ONLY_IN_A), _batches(b, ONLY_IN_B), key=itemgetter(0))
     for key, group in groupby(both, key=itemgetter(0)):
-        # One or two: no ledger has a key twice, which `records` checks.
+        # At most one batch of each ledger: `records` refuses a key that comes twice.
         relation, keys = _relation(list(group))
         comparison.counts[relation] += 1
         if comparison.first is None and relation != EQUAL:
@@ -126,7 +126,7 @@ def _relation(batches: list[_Batch]) -> tuple[str, tuple[str, ...]]:
         ((_, only_here, _),) = batches
         return only_here, ()
     (_, _, in_a), (_, _, in_b) = batches
-    # With the whole: batches of many keys have no other fingerprint.
+    # The whole is compared, too: batches with very many keys have no fingerprints by key.
     if in_a == in_b:
         return EQUAL, ()
     return DIFFERENT, tuple(differing_names(in_a[1], in_b[1]))
@@ -151,7 +151,7 @@ def header_differences(a: Record, b: Record) -> list[HeaderDifference]:
     """
     declared = values_by_name(a["declared"])
     other_declared = values_by_name(b["declared"])
-    # In this order, since a message shows the first differences only.
+    # The order matters, since a message shows only the first differences.
     result = list(differences(_identity(a), _identity(b)))
     for name, value, other_value in differences(declared, other_declared):
         result.append((f"pipeline: {name}", value, other_value))

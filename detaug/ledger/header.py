@@ -41,7 +41,7 @@ def header(declared: Sequence[str], environment: Mapping[str, Any], **facts: Any
         "seed_scheme": SEED_SCHEME,
         "numerics": NUMERICS,
         **facts,
-        # Of the portable lines: two machines have the same pipeline.
+        # The digest of the portable lines is the same on machines with other folders.
         "pipeline": digest(portable(declared)),
         "declared": portable(declared),
         "environment": dict(environment),

@@ -78,7 +78,7 @@ def key_of(record: Record) -> Key:
     Raises:
         InvalidLine: the record does not say so, or a fingerprint is missing.
     """
-    # Looked at entry by entry: somebody else may have written the file.
+    # Every entry is checked, because the file may come from somebody else.
     kind = record.get("kind")
     if kind not in ("batch", "epoch"):
         raise InvalidLine(f"there are no lines of the kind {short(repr(kind))}")
@@ -165,7 +165,7 @@ class RunningDigest:
         """
         key = key_of(record)
         facts = [key.epoch, record.get("place"), record["step"], record["whole"], record["keys"]]
-        # Sorted: the order of a batch's keys may differ between two equal runs.
+        # Sorted, because the order of a batch's keys may differ between two equal runs.
         text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
         self._hash.update(text.encode() + b"\n")
         self.batches += 1

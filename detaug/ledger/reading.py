@@ -66,7 +66,7 @@ def read_header(path: Path) -> Record:
         header = decoded(line)
     except InvalidLine:
         header = {}
-    # Before the format: any file of JSON lines may have a "format".
+    # Checked before the format, because other JSON files may have a "format" as well.
     if header.get("what") != WHAT:
         raise NotALedger(f"{path} is no ledger: its first line is none of a ledger's")
     if header.get("format") != FORMAT:
@@ -125,7 +125,7 @@ def records(path: Path) -> Iterator[Line]:
     last: Key | None = None
     for number, text in enumerate(read_lines(path), 1):
         size += len(text)
-        # The header, which `read_header` reads.
+        # The header is read and checked by `read_header`.
         if number == 1:
             continue
         try:

@@ -80,7 +80,7 @@ def _is_at(file: FileIO, path: Path) -> bool:
 
 def _append(file: FileIO, record: Record) -> None:
     """Write a line; after an OSError the file is as it was before."""
-    # Unbuffered, in one call where the system takes it whole: a kill leaves whole lines before it.
+    # Unbuffered, and usually one call: a killed process leaves at most this line incomplete.
     line = encoded(record)
     size = os.fstat(file.fileno()).st_size
     try:
@@ -172,7 +172,7 @@ class LedgerWriter:
         if self._stopped or os.getpid() != self._owner:
             # In a fork of the process: the file is its parent's.
             return
-        # No batch is read here: the worker has taken the fingerprints.
+        # The worker has computed the fingerprints, so the batch is not read here.
         whole, keys, computed, worker = note
         with self._trying(key):
             file, digest = self._opened(key)
@@ -238,7 +238,7 @@ class LedgerWriter:
                 self._digest = RunningDigest(header)
                 return self._file, self._digest
         elif self._digest.last is None or key > self._digest.last:
-            # The usual case: nothing of the file is read.
+            # The usual case: this batch follows the file's last one, so nothing is read.
             return self._file, self._digest
         # Cut off the lines from this batch on, and a line that was being written when a process was
         # killed.
@@ -257,7 +257,7 @@ class LedgerWriter:
         ]
         if not different:
             return False
-        # Never in place of a file that is there.
+        # A free number, because `os.rename` would replace a file that exists.
         number = 1
         while _neighbour(self.path, str(number)).exists():
             number += 1

@@ -75,7 +75,7 @@ class Prefetched:
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         pending: _Copy | None = None
         has_state = hasattr(self.loader, "state_dict")
-        # One ahead: a second would take GPU memory that the step may need.
+        # Only one batch ahead: another would take GPU memory that the training step may need.
         for batch in batches:
             # Now: the loader will be one batch further when the loop gets this one.
             state = None
@@ -120,7 +120,7 @@ class Prefetched:
 
     def load_state_dict(self, state: Any) -> None:
         """Load the loader's state."""
-        # The pass that begins next is the loader's again, until its first batch is there.
+        # Otherwise `state_dict` would return the earlier pass's state until the next batch.
         self._state = None
         self.loader.load_state_dict(state)
 

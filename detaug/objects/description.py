@@ -262,7 +262,7 @@ def _arguments_kept(value: Any) -> Iterator[Edge]:
         for name in _argument_names(constructor):
             if name in declared or name in _NOT_DECLARED:
                 continue
-            # The last form is Python's for ``self.__name`` in a class.
+            # Python stores ``self.__name`` under this name in the class `owner`.
             mangled = f"_{owner.__name__.lstrip('_')}__{name}"
             for attribute in (name, f"_{name}", mangled):
                 if attribute in attributes:
@@ -280,7 +280,7 @@ def _argument_names(constructor: types.FunctionType) -> tuple[str, ...]:
 
 
 def _is_hugging_face_table(value: Any) -> bool:
-    # By name, so that the library is not imported for it.
+    # Classes are compared by name, so that the library is not imported for it.
     names = [(kind.__module__, kind.__name__) for kind in type(value).__mro__]
     return ("datasets.arrow_dataset", "Dataset") in names
 
@@ -485,7 +485,8 @@ def _contents(value: _Array) -> str | None:
     flat = np.asarray(value).flat
     if value.nbytes <= _WHOLE_BYTES:
         return f"digest {fingerprint(flat[:])[:16]}"
-    # Not all of it: a pipeline is described whenever it is taken, and may hold gigabytes.
+    # Only parts of a large array are read: a pipeline may hold gigabytes, and is described
+    # whenever it is inspected.
     length = max(1, _BLOCK_BYTES // max(1, kind.itemsize))
     last_start = value.size - length
     starts = [block * last_start // _BLOCKS for block in range(_BLOCKS + 1)]

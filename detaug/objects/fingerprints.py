@@ -143,12 +143,12 @@ def _is_of(library: str, value: Any, *names: str) -> bool:
 def _parts_of_table(table: Any) -> list[Any]:
     """Return the labels, dtypes and values of a pandas DataFrame, Series or Index."""
     if table.ndim == 2:
-        # By position: two columns may have one label.
+        # Columns are taken by position, because two may have the same label.
         columns = []
         for index in range(table.shape[1]):
             columns.append(_values_of_column(table.iloc[:, index]))
         return [table.columns, table.index, columns]
-    # An Index has no other index, and may have several levels with a name each.
+    # Only a Series has `index`; an Index may have several levels with a name each.
     if hasattr(type(table), "index"):
         return [table.name, table.index, _values_of_column(table)]
     return [list(table.names), _values_of_column(table)]
@@ -197,7 +197,7 @@ class _Objects:
                 raise
             return "not comparable"
         self._alive += [value, parts]
-        # A digest of its own for each object, so that one that is met again is not encoded again.
+        # Each object has its own digest, so that an object in two places is encoded once.
         self._open.append(key)
         digest = xxhash.xxh3_128()
         encoder = _Encoder(digest.update, self)
@@ -219,8 +219,8 @@ class _Objects:
             reduced: Any = reduce(value) if reduce else value.__reduce_ex__(4)
             if isinstance(reduced, str):
                 return [reduced]
-            # The function that makes it is left out: it follows from the class. State, items and
-            # pairs may be missing.
+            # The first entry, the function that makes the object, follows from its class and is
+            # left out. The last three entries may be missing.
             arguments, state, items, pairs = (*reduced[1:5], None, None, None)[:4]
             if items:
                 items = list(items)
@@ -268,7 +268,7 @@ class _Encoder:
             name = "set" if isinstance(value, set) else "frozenset"
             self._tag(name, value, set, frozenset)
             self._count(len(value))
-            # In the order of their encodings: hashes, and so a set's own order, differ.
+            # Sorted by encoding: a set's order depends on hashes, which differ between processes.
             codes = [self._encoded(item, where) for item in value]
             for code in sorted(codes):
                 self._update(code)
@@ -387,7 +387,7 @@ class _Encoder:
             return
         # A subclass may do something else in each of these operations; what counts is its bytes.
         with torch._C.DisableTorchFunctionSubclass():
-            # Conjugates and negatives are marks on a tensor, whose memory has the other numbers.
+            # A conjugated or negated tensor may be a marked view, with other values in memory.
             plain = tensor.detach().cpu().resolve_conj().resolve_neg()
             data = plain.contiguous().reshape(-1).view(torch.uint8).numpy()
         if dtype in _NANS:

@@ -59,7 +59,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             # NumPy would write a strided array into the pickle itself.
             return np.ascontiguousarray(obj).__reduce_ex__(5)
         if kind is np.memmap and _is_reopenable(obj):
-            # By its file: its bytes, which may be many, are on a disk that workers read as well.
+            # The file's name is enough: workers can read the file, which may be very large.
             order = "C" if obj.flags.c_contiguous else "F"
             arguments = (obj.filename, obj.dtype, obj.mode, obj.offset, obj.shape, order)
             return np.memmap, arguments

@@ -112,7 +112,7 @@ def _of_code(function: types.FunctionType) -> Iterator[Edge]:
         yield home + label, part
     variables = function.__globals__
     names = _names_in(function.__code__)
-    # Sorted: the first path to a generator is its key in the seed path.
+    # Sorted, because the first path to a generator decides its seed.
     for name in sorted(names & variables.keys()):
         for path, item in _items_named(name, names, variables, module):
             # A library's functions lead to all of it; only its variables are of interest.
@@ -189,7 +189,7 @@ def _is_the_users(module: str) -> bool:
     """Return whether a module is the user's own code and no installed library."""
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is None:
-        # Of a notebook, or of an interpreter that was given its code.
+        # A module without a file is a notebook's, or ``python -c``'s.
         return True
     return "site-packages" not in file and "dist-packages" not in file
 

@@ -46,7 +46,7 @@ def _reduce_array(array: np.ndarray[Any, Any]) -> Any:
 
 
 def _has_own_pickling(kind: type) -> bool:
-    """Return whether a subclass of arrays says itself how it is pickled."""
+    """Return whether a subclass of `ndarray` defines its own pickling."""
     for name in _PICKLING:
         if getattr(kind, name, None) != getattr(np.ndarray, name, None):
             return True
@@ -168,7 +168,7 @@ def tensor_on(
         requires_grad: whether its gradient is computed.
     """
     storage = torch.from_numpy(memory).untyped_storage()
-    # "cpu": the program's default device may be another.
+    # "cpu" is named, because `torch.set_default_device` may have set another device.
     tensor = torch.empty(0, dtype=dtype, device="cpu")
     tensor.set_(storage, offset, shape, strides)
     if requires_grad:

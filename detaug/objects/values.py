@@ -128,8 +128,8 @@ def values_in(
     edges = [(ValuePath(path), value) for path, value in roots]
     for path, value in walk(edges, most, into=is_entered, parts=_parts_by_path, plain=True):
         assert isinstance(path, ValuePath)
-        # Objects that are passed over still count among the most that are looked at: a walk through
-        # a large library's object has to end.
+        # Objects that are not opened count towards `most` as well, so that the walk through a large
+        # library's object ends.
         if is_opened is not None and not is_opened(path, value):
             closed.add(id(value))
             continue

@@ -151,7 +151,7 @@ class _Search:
         """Find all variables that these classes and functions lead to."""
         for value in references:
             self._add(value)
-        # A queue, not a recursion: functions call each other, and chains of calls are long.
+        # A queue, because chains of calls may be longer than Python's recursion limit.
         while self._pending:
             value = self._pending.popleft()
             if isinstance(value, type):
@@ -257,8 +257,8 @@ class _Search:
         is_method = holder.rpartition(".")[2].isidentifier()
         for code in _codes_in(function.__code__):
             if not is_constructor:
-                # A method counts as called if any code names it, whoever it belongs to. A function
-                # that only calls itself is called by nobody.
+                # A method counts as called if any code names it, since code does not show the
+                # class. Its own name is left out: a recursive call does not count.
                 self._names_in_code.update(set(code.co_names) - {name})
                 for read in _writes_in(code).of_globals:
                     path = self._followed(read, function).path
@@ -472,7 +472,7 @@ def _overwritten_in(code: types.CodeType) -> Iterator[str]:
         if not is_owner or index + 1 == len(instructions):
             continue
         attribute = instructions[index + 1]
-        # The longest of the forms below has four instructions after the attribute.
+        # `_overwrites` looks at four instructions at most.
         following = instructions[index + 2 : index + 6]
         if attribute.opname == "LOAD_ATTR" and _overwrites(code, following):
             yield attribute.argval
@@ -492,7 +492,8 @@ def _overwrites(code: types.CodeType, following: list[dis.Instruction]) -> bool:
         return isinstance(keywords, tuple) and keywords[-1:] == ("out",)
     if names[:2] == ["LOAD_CONST", "STORE_SUBSCR"]:
         return first in (Ellipsis, slice(None))
-    # `array[:] = x` loads both ends, None, and stores by one or by two instructions.
+    # `array[:] = x` loads None twice, and stores by one instruction from Python 3.12 on, by two
+    # before.
     constants = [instruction.argval for instruction in following[:2]]
     if constants != [None, None]:
         return False
@@ -556,7 +557,7 @@ def _target(read: _Read, instructions: list[dis.Instruction], index: int) -> _Re
     if _is_set(instructions, index):
         attribute = (".", instructions[index].argval)
         return read._replace(steps=(*read.steps, attribute))
-    # The call of a method that changes what it belongs to: `CACHE.append(x)`.
+    # A method that changes its object is called, as in `CACHE.append(x)`.
     if read.steps and read.steps[-1][1] in _CHANGING:
         return read._replace(steps=read.steps[:-1])
     if _is_item_set(instructions, index):
@@ -626,7 +627,7 @@ def _steps_in(
             break
         if not _is_subscript(instructions[index + 1]):
             break
-        # Only keys that a path can be written with.
+        # Other keys cannot be written in a path.
         if not isinstance(instruction.argval, (str, int)):
             break
         steps.append((_SUBSCRIPT, instruction.argval))

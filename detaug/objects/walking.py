@@ -69,7 +69,7 @@ def walk(
     seen: set[int] = set()
     # An object that is made on the way keeps its address only while it lives.
     alive: list[Any] = []
-    # A queue: the nearest come first, and a limit leaves out what lies deepest.
+    # A queue, so that the nearest objects come first and `most` leaves out the deepest.
     pending: deque[Edge] = deque(roots)
     while pending and (most is None or len(alive) < most):
         path, value = pending.popleft()
@@ -244,13 +244,13 @@ def items_of(container: Any) -> list[tuple[Any, Any]]:
         return list(dict.items(container))
     if isinstance(container, (list, tuple, deque)):
         return list(enumerate(container))
-    # Their items lie in this attribute: one of the built-in classes.
+    # They keep their items in `data`, an ordinary dict or list.
     if isinstance(container, (UserDict, UserList)):
         return [("data", container.data)]
     if dataclasses.is_dataclass(container) and not isinstance(container, type):
         items = []
         for field in dataclasses.fields(container):
-            # One with ``init=False`` may not be set.
+            # A field with ``init=False`` may have no value.
             if hasattr(container, field.name):
                 items.append((field.name, getattr(container, field.name)))
         return items

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-#: ``transform(batch)``, ``transform(**batch)``.
+#: The call ``transform(batch)``, and the call ``transform(**batch)``.
 WAYS = ("dict", "kwargs")
 #: Libraries whose transforms take a dict, wherever their own code is what is called.
 _OF_DICTS = ("monai", "torchvision", "torchio")
@@ -36,7 +36,8 @@ def takes_a_dict(kind: type) -> bool:
         return True
     method = "forward" if "torch.nn.modules.module.Module" in names else "__call__"
     for base in kind.__mro__:
-        # The nearest class with a method of its own decides: it may unpack the dict itself.
+        # The class that defines the method decides: a user's subclass may take the items as
+        # keyword arguments.
         if method in vars(base):
             return base.__module__.partition(".")[0] in _OF_DICTS
     return False

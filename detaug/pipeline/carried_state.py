@@ -116,14 +116,14 @@ class CarriedState:
         self._spent_seconds += self._last_seconds
 
     def _is_affordable(self) -> bool:
-        # One batch is compared whatever it costs: most of such state shows in it.
+        # The first comparison is made whatever it costs, because it finds most of such state.
         if self._num_batches == 0:
             return True
         allowed = max(_ALLOWANCE, _SHARE * self._work_seconds)
         return self._spent_seconds + self._last_seconds <= allowed
 
     def _compare(self, makings: _Makings) -> None:
-        # Two copies: each is changed by the batch that it makes.
+        # A copy for each making, which changes it.
         pristine = makings.pristine()
         carried = makings.left_behind()
         expected = makings.fingerprints(pristine)
@@ -267,7 +267,7 @@ class _Search:
     def deciding(self) -> list[Attribute]:
         """Return the attributes without whose change the batch would be the same."""
         changed = list(self._changed)
-        # If all of them together make the same batch, something decides that no attribute shows.
+        # If all changes together make the same batch, the cause is not in an attribute.
         if not changed or not self._differs(changed):
             return []
         return self._deciding_among(changed)
@@ -276,18 +276,18 @@ class _Search:
         """Return the attributes that decide, among some that together make another batch."""
         if len(attributes) == 1 or self._room <= 0:
             return attributes
-        # By halves: each making costs a batch, and mostly a few of many attributes decide.
+        # Bisected, because each trial makes a batch, and usually few of many attributes decide.
         middle = len(attributes) // 2
         deciding = []
         for part in (attributes[:middle], attributes[middle:]):
             if self._differs(part):
                 deciding += self._deciding_among(part)
-        # None of the two alone: it takes attributes of both.
+        # If neither half makes another batch alone, attributes of both decide together.
         return deciding or attributes
 
     def _differs(self, attributes: list[Attribute]) -> bool:
         self._room -= 1
-        # Both are used up: attributes of the one become attributes of the other.
+        # New copies for each trial: attributes of the second are set in the first.
         copy = self._makings.pristine()
         left_behind = self._makings.left_behind()
         owners = dict(walk(copy.value.items()))

@@ -20,8 +20,8 @@ from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.sources import Source
 from detaug.seeding.tree import positive_int, spawn_key_element
 
-#: Characters of a state's text. Larger ones are not kept: messages to workers and state dicts carry
-#: them.
+#: The most characters of a state's text. A larger state is not kept, since messages to workers and
+#: state dicts would carry it.
 LARGEST = 65_536
 #: How many states of a stream are kept from before the reader's position.
 _BEHIND = 3
@@ -154,7 +154,7 @@ class LoaderStates:
         state = max(states)
         if copy is None or not self._leads(copy, key):
             return state
-        # A copy that is as near is preferred: to load a state, a new copy has to be made.
+        # A copy that is as near is preferred, because a state has to be loaded into a new copy.
         if copy >= (state.epoch, state.turn):
             return None
         return state
@@ -163,7 +163,7 @@ class LoaderStates:
         """Return the states from before the reader's next batch as JSON; "" for none."""
         entries = {}
         for stream in sorted({*self._loaded, *self._of_run}):
-            # Rounded up: the stream's first turn whose step is not before the reader's.
+            # Rounded up to the stream's first turn whose step is not before the reader's.
             turn = max(0, -(-(due.step - stream) // self._num_streams))
             next_key = BatchKey(due.epoch, turn * self._num_streams + stream)
             usable = []
@@ -244,7 +244,7 @@ def _read_state(
     if not 0 <= stream < num_streams:
         raise ValueError(f"there is no stream {stream}, only 0 ... {num_streams - 1}")
     epoch = spawn_key_element("epoch", epoch)
-    # Positive: a state is taken after a batch.
+    # At least 1, because a state is only taken after a batch.
     turn = spawn_key_element("turn", positive_int("turn", turn))
     if type(in_mid_pass) is not bool:
         raise ValueError(f"in_mid_pass must be true or false, got {in_mid_pass!r}")

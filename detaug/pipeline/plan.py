@@ -25,7 +25,7 @@ class BatchKey(NamedTuple):
 
 
 def num_batches_of(num_samples: int, batch_size: int, drop_last: bool) -> int:
-    """Return how many batches samples make; the last one may be smaller, unless it is left out."""
+    """Return the number of batches; a smaller last one counts unless `drop_last` leaves it out."""
     if drop_last:
         return num_samples // batch_size
     return -(-num_samples // batch_size)
@@ -74,7 +74,7 @@ class StepPlan:
         """Return the first step that no rank takes any more; None if that is not known."""
         if self.num_steps is None:
             return None
-        # Rounds are whole: the last one is filled up, or left out.
+        # All ranks get equally many batches: an incomplete last round is filled up or left out.
         if self.tail == "pad":
             return self.num_steps + (phase - self.num_steps) % self.world_size
         return self.num_steps - (self.num_steps - phase) % self.world_size
@@ -124,7 +124,7 @@ class StreamEnds:
     def epochs_end(self, epoch: int) -> int | None:
         """Return the first step after the epoch's end; None while a stream has not ended."""
         turns = self.epochs.get(epoch, {})
-        # A stream whose end nobody has met may have a batch after all the others.
+        # A stream whose end is unknown may still have the epoch's last batch.
         if len(turns) < self._plan.num_streams:
             return None
         last_steps = [self._plan.step_of(stream, turn - 1) for stream, turn in turns.items()]

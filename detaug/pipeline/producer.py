@@ -3,6 +3,7 @@
 (epoch, step) → SeedSequence → every generator of the process, of the loader and of the transforms
 loader        → its copy in this process, or its stream's copy, stepped forward → raw batch
 transforms    → a fresh copy, called with copies of the raw batch's arrays → batch
+    (pure transforms: one copy for all batches, called with the raw arrays themselves)
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Pipeline:
             self.pristine.check_carried()
 
     def complete(self) -> None:
-        """Make a trial the pipeline from which batches are made."""
+        """Finish a trial, so that batches can be made from the pipeline."""
         self.pristine.complete()
 
     def warn_once(self, text: str, level: int = logging.WARNING) -> None:
@@ -238,7 +239,7 @@ class Producer:
                 stream = self._stream(batch, state)
                 loader = stream.loader
             with loader.settings.held():
-                # Before the raw batch: a loader may have transforms, which it calls itself.
+                # Copied before the raw batch is made, since the loader may call transforms itself.
                 transforms = self._fresh_transforms(epoch, loader)
                 if stream is None:
                     raw = self._from_stateless(batch, loader, transforms)
@@ -265,6 +266,7 @@ class Producer:
         if self._pristine.transform is None:
             return raw
         item = raw
+        # Transforms may write into the arrays, which the loader may hold and give again.
         if not self._transforms.pure:
             item = copy_arrays(raw)
         with making(batch):
@@ -346,7 +348,7 @@ class Producer:
             raw_random = random_keys(raw)
 
         batch = self.make(epoch, step, on_raw_batch, state)
-        # Pure transforms have made none, and the search takes time.
+        # Pure transforms create no generators, so the search, which takes time, is skipped.
         generators: dict[str, str] = {}
         if self._last_transforms is not None and not self._transforms.pure:
             generators = new_generators(self._last_transforms.value, self._last_transforms.parts)

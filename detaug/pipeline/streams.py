@@ -62,7 +62,7 @@ class StreamCursor:
     ) -> None:
         self.loader = pipeline.new_loader()
         source = self.loader.source
-        # Another stream's first batch may have shown what the loader's epochs are.
+        # Another stream's first batch may have shown how the loader's epochs end.
         source.learn_from(pipeline.source)
         self.source = source
         self._global_generators = pipeline.shared
@@ -71,8 +71,8 @@ class StreamCursor:
         self._num_streams = branch.num_streams
         self._log = log
         self._turns = source.turns_per_epoch(batch.stream, branch.num_streams)
-        # A copy that continues from epoch to epoch is stepped through the earlier ones; any other
-        # is a pristine one of this epoch.
+        # A copy that continues from epoch to epoch is stepped through the earlier epochs. Any other
+        # starts with this epoch.
         self.epoch = 0 if source.continues_epochs else batch.epoch
         self.turn = 0
         self.ended = False
@@ -128,7 +128,7 @@ class StreamCursor:
         """
         started = time.monotonic()
         noticeable = _NOTICEABLE
-        # Batch by batch: what a loader carries from one to the next is known to itself alone.
+        # Batch by batch, because only the loader knows what it carries from one to the next.
         while (self.epoch, self.turn) < (epoch, turn):
             is_earlier_epoch = self.epoch < epoch
             if is_earlier_epoch and (self.ended or self.turn == self._turns):
@@ -136,6 +136,7 @@ class StreamCursor:
                 continue
             if self.ended:
                 raise StreamEnded
+            # For a loader without an end this loop would never end.
             if is_earlier_epoch and self._turns is None and self.turn >= _LONGEST_PASS:
                 raise RuntimeError(
                     f"epoch {epoch} begins when the loader's pass ends, but stream {self._stream} "
@@ -153,7 +154,7 @@ class StreamCursor:
             f"epoch {self.epoch}, turn {self.turn}); a stateless loader would not need it"
         )
         if self._turns is None and not self.source.pass_per_epoch:
-            # It may be walking through a pass that never ends.
+            # The loader's pass may have no end.
             message += f". {_ADVICE}"
         self._log(message)
 
@@ -170,7 +171,7 @@ class StreamCursor:
         try:
             item = self._next_item(batch)
         except StopIteration:
-            # No turn is used up: a stream's last batch is followed by the next pass's first.
+            # No batch was made, so `turn` stays the number of batches that this pass gave.
             self.ended = True
             self._warn_if_items_come_again()
             raise StreamEnded from None

@@ -35,8 +35,8 @@ _MOST_NAMED = 8
 #: The text of a path or an address: it begins with a folder, or ends with a file's suffix.
 _PATH = re.compile(r"""['"](/|\.\.?/|~|[A-Za-z]:|[\w+]+://|.*/.*\.\w{1,6}(['"]|… ))""")
 
-#: Variables that some pipeline has written in this process while it made a batch. Of all pipelines:
-#: those of one program share the variables of its modules.
+#: Variables that some pipeline has written in this process while it made a batch. One set for all
+#: pipelines, because they share the variables of the program's modules.
 _written: set[str] = set()
 
 
@@ -82,7 +82,7 @@ class Undeclared:
     def on_start(self, epoch: int) -> list[Remark]:
         """Take the variables as they are now: workers are about to start with them."""
         now = variables_in(self._code)
-        # Before they are replaced: after a restart the earlier workers' values are still there.
+        # Before `_at_start` is replaced: after a restart it has the earlier workers' values.
         remarks = self._on_change(now)
         self._at_start = now
         self._epoch = epoch
@@ -124,7 +124,7 @@ class Undeclared:
     def making_here(self) -> Iterator[None]:
         """Inside, this process makes a batch: a variable that changes is the pipeline's own."""
         self._num_makings += 1
-        # Two walks through the variables would take longer than a small batch.
+        # Not for every batch: two walks through the variables may take longer than a small batch.
         if not _is_looked_at(self._num_makings):
             yield
             return
@@ -245,7 +245,7 @@ def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[tuple[s
     """Return the differences of values that both have and no pipeline here writes itself."""
     differing = []
     for path, text, other_text in differences(one, other):
-        # A value that only one of them has is mostly what a cache has loaded since.
+        # A value that only one side has is usually one that a cache has loaded since.
         is_in_both = path in one and path in other
         if is_in_both and _variable_of(path) not in _written:
             differing.append((path, text, other_text))

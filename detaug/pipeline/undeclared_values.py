@@ -85,7 +85,7 @@ _PLAIN = (
     type,
     types.BuiltinFunctionType,
 )
-#: Items of sets whose texts are the same in every process.
+#: Classes of set items: the text of such an item is the same in every process.
 _WITH_TEXT = (str, bytes, int, float, complex, type(None))
 _CONTAINERS = (dict, list, tuple, deque, set, frozenset, UserDict, UserList, ChainMap)
 #: Classes of Python's own whose instances hold a program's settings, or lead to its objects.
@@ -129,7 +129,7 @@ def _texts_of(roots: Iterable[Edge]) -> dict[str, str]:
     texts: dict[str, str] = {}
     for (path, _, _), group in _by_attribute(roots).items():
         if len(group) > _MOST_OF_ATTRIBUTE:
-            # State dicts stay small, and a message names the attribute all the same.
+            # One digest keeps state dicts small; a message can still name the attribute.
             contents = [(path, without_folders(value.text)) for path, value in group.items()]
             texts[path] = f"{len(group)} values, {_hashed(repr(contents))}"
             continue
@@ -141,7 +141,7 @@ def _texts_of(roots: Iterable[Edge]) -> dict[str, str]:
 def _by_attribute(roots: Iterable[Edge]) -> dict[tuple[str, str, str], dict[str, Value]]:
     """Return values by path, grouped by the attribute (or the root) that they lie in."""
     groups: dict[tuple[str, str, str], dict[str, Value]] = {}
-    # One for all roots: it bounds the bytes that are read in all.
+    # One reader for all roots, because it limits the bytes that are read in total.
     digest = _Reader().digest
     for root in roots:
         values = values_in([root], _is_compared, digest, most=_MOST_OBJECTS, keys=True)
@@ -170,7 +170,7 @@ def _is_compared(path: ValuePath, value: Any) -> bool:
     """Return whether a value is to be compared, or leads to values that are."""
     holder = path.holder
     label = path.attribute
-    # What has no name (".~0") may be numbered otherwise in another process.
+    # A part without a name (".~0") may have another number in another process.
     if isinstance(value, GENERATORS) or label.startswith(".~"):
         return False
     is_private = label.startswith("._") and label not in _OF_MODULES
@@ -216,7 +216,7 @@ def _is_of_this_process(value: Any) -> bool:
 
 def _is_number_of_this_process(number: Any) -> bool:
     """Return whether a number is this process's, a time, or an address."""
-    # The present ones: a number that an earlier process had is taken for a setting.
+    # Only the current ids can be recognised; an earlier process's id looks like a setting.
     if number in (os.getpid(), os.getppid(), threading.get_ident()):
         return True
     if not 1e9 < number < 1e19:

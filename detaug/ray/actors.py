@@ -112,7 +112,7 @@ class BatchMaker:
             state: a state of its stream's loader shortly before it; None: none is needed.
         """
         start = time.perf_counter()
-        # The batch before has been written by now.
+        # Ray has written the previous batch by now, so its memory may be freed.
         self._batch_owner = None
         self._candidate = None
         result = self._task_runner.run(BatchKey(epoch, step), state, self._send)
@@ -131,7 +131,7 @@ class BatchMaker:
         """Return the producer of this actor's batches for their trace, else one for checks."""
         if isinstance(request, TraceRequest) and not request.fresh:
             return self._task_runner.producer
-        # Of its own, so that it has not made the batches that it checks.
+        # A separate producer, which has not made the batches that it checks.
         if self._check_producer is None:
             config = self._config
             self._check_producer = Producer(self._pristine, config.branch, self._log, config.guard)

@@ -158,7 +158,7 @@ class RayEngine(PrefetchingEngine):
             self._start_actor(index)
 
     def _stop_workers(self) -> None:
-        # Before the actors are forgotten: `close` returns when their memory is free.
+        # Read before the actors are forgotten: `close` waits until these processes have ended.
         pids = self._pids_here()
         for actor in self._actors.values():
             # The program may have disconnected from the cluster already.
@@ -195,7 +195,7 @@ class RayEngine(PrefetchingEngine):
         self._call(actor, "report", (), partial(self._on_started, actor), _ignore)
 
     def _on_started(self, actor: Actor, report: NodeReport) -> None:
-        # Before it gets a task: no batch of it may reach the user.
+        # Checked before it gets a task, because no batch of an unusable actor may reach the user.
         reason = nodes.why_unusable(report, self._own_node)
         if reason:
             self.fail(RuntimeError(reason))
@@ -254,6 +254,7 @@ class RayEngine(PrefetchingEngine):
         """Requeue the tasks of a dead actor, and start another one in its place."""
         del self._actors[actor.actor_id]
         self._context.run_stats.restarts += 1
+        # After a failure of the engine nobody asks for batches any more.
         if self._fatal is not None:
             return
         # An actor that Ray has ended because its node had too little memory may still be running.
@@ -291,7 +292,7 @@ class RayEngine(PrefetchingEngine):
 
     def _assign(self) -> None:
         """Assign open tasks to the actors that have room for them, to this node's first."""
-        # This node's actors have the lowest indices, and their batches the shortest way.
+        # This node's actors have the lowest indices, and their batches need no network.
         actors = sorted(self._ready_actors(), key=lambda actor: actor.index)
         with self._lock:
             assignments = list(assign_tasks(self._schedule, actors))

@@ -121,7 +121,7 @@ class RayExecutor:
         """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        # Only these: nodes have paths and variables of their own.
+        # Only these variables, because other nodes have other paths and settings.
         environment = worker_environment()
         variables = {name: environment[name] for name in _VARIABLES if name in environment}
         variables.update(self.runtime_env.get("env_vars", {}))

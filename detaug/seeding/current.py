@@ -76,7 +76,7 @@ class Current:
         """Return the Generator of the next sample: the n-th call in a batch gets sample child n."""
         if self.sample is not None:
             return self.generator
-        # Counted in the batch, so that a transform gets the same numbers in every process.
+        # Counted per batch: a count per process would depend on the batches made before.
         index = self._calls
         self._calls += 1
         return make_generator(self.sequence(index))

@@ -85,7 +85,7 @@ def seed_bit_generator(
     bits = _bits_of(generator)
     # A subclass of one of NumPy's may have any constructor; its state bears its own name.
     kind: Any = next((base for base in type(bits).__mro__ if base in _NUMPY_KINDS), type(bits))
-    # By the state of a new one, so that the object stays the one that the pipeline holds.
+    # The state of a new generator is copied, because the pipeline holds this object.
     fresh: Any = kind(sequence).state
     fresh["bit_generator"] = bits.state["bit_generator"]
     bits.state = fresh
@@ -180,7 +180,7 @@ def state_of(generator: Any) -> Any:
         return generator._bit_generator, generator.get_state(legacy=False)
     if isinstance(generator, torch.Generator):
         return generator.get_state()
-    # Before its base class: the operating system's entropy has no state, and asking raises.
+    # Before its base class `Random`: the system's entropy has no state, and `getstate` raises.
     if isinstance(generator, random.SystemRandom):
         return None
     if isinstance(generator, random.Random):
@@ -254,7 +254,7 @@ def reseed_global_rngs(sequence: np.random.SeedSequence) -> None:
     batchgenerators, TorchIO) is then a pure function of the batch. `torch.manual_seed` would
     initialise CUDA in every worker, and take only 32 bits.
     """
-    # From one bit generator for all: this is done for every batch.
+    # One call gives the bytes of all states: this runs for every batch, and must be quick.
     words = random_bytes(sequence, _GLOBAL_BYTES + _NUMBA[-1].stop)
     write_python_random(random._inst, words[:MT19937_BYTES])
     numpy_state = np.random.mtrand._rand

@@ -58,7 +58,7 @@ def known_rank(rank: int | None = None) -> int | None:
     """
     if rank is not None:
         rank = non_negative_int("rank", rank)
-    # The group's rank counts where there is one: the training's messages go through it.
+    # The process group decides, because the ranks communicate by its numbers.
     group = process_group()
     if group is None:
         rank_variable, _ = launcher()
@@ -89,7 +89,7 @@ def rank_and_world_size() -> tuple[int | None, int | None]:
     processes = _from_environment(size_variable)
     if processes == 1:
         return rank or 0, 1
-    # Without a rank or a size a process may still be one of several (Lightning's).
+    # LOCAL_RANK alone shows that there are several processes, as with Lightning's launcher.
     local_rank = _local_rank()
     if rank is None and processes is None and local_rank is None:
         return 0, 1

@@ -51,7 +51,7 @@ def register_reseeder(kind: type, function: Reseeder) -> None:
             "register_reseeder: function must be callable as function(obj, sequence), got "
             f"{function!r}"
         )
-    # By name: another interpreter has another class object, or has not imported the class.
+    # By name, because another interpreter has another class object, or none yet.
     _registered[_name(kind)] = function
     _cache.clear()
 
@@ -83,7 +83,8 @@ def install(snapshot: dict[str, Reseeder]) -> None:
 
 def _look_up(kind: type) -> Reseeder | None:
     names = [_name(base) for base in kind.__mro__]
-    # All base classes before detaug's own tables: a user may replace what detaug does for one.
+    # All base classes come before detaug's tables, so that a user's function for a base class
+    # replaces detaug's for a subclass.
     for name in names:
         if name in _registered:
             return _registered[name]

@@ -77,8 +77,8 @@ class SeedTree:
             raise ValueError(
                 f"a name and its parts between slashes must not be empty, got {name!r}"
             )
-        # Hashed from the seed and the whole path, and not from the parent's words: how a branch was
-        # reached does not matter.
+        # Words are hashed from the seed and the whole path, not from the parent's words, so that
+        # ``child("a/b")`` equals ``child("a").child("b")``.
         return SeedTree(self.seed, _path=self.path + parts)
 
     @property
@@ -218,7 +218,7 @@ def resolve_seed(seed: int | Sequence[int] | None) -> Seed:
     """
     if seed is not None:
         return checked_seed(seed)
-    # Before a seed is drawn: a program of somebody else's can be repeated without a change.
+    # So that a program that passes no seed can be repeated without changing its code.
     text = os.environ.get(SEED_VARIABLE)
     if text:
         try:
@@ -228,7 +228,7 @@ def resolve_seed(seed: int | Sequence[int] | None) -> Seed:
                 f"{SEED_VARIABLE}={text!r} in the environment is not a seed: it must be a "
                 "non-negative integer, or several with commas between them"
             ) from None
-    # 63 bits: it fits into a signed 64-bit integer, as torch and others take.
+    # 63 bits fit into a signed 64-bit integer, which is what torch and others take.
     drawn = secrets.randbits(63)
     logger.warning(
         "no seed was given: drew seed=%d (pass it, or set %s=%d, to reproduce the run)",

@@ -216,8 +216,8 @@ def write_block(parts: Sequence[Bytes]) -> tuple[int, tuple[int, ...]]:
     try:
         descriptor = _anonymous_file()
         os.ftruncate(descriptor, size)
-        # Written, not copied through a mapping: the kernel would first fill each page with zeros,
-        # and the copy would meet a page fault at each.
+        # Written to the file, not copied through a mapping: a copy would cause a page fault for
+        # each page, which the kernel fills with zeros first.
         for part, offset in zip(parts, offsets, strict=True):
             _write_all(descriptor, part, offset)
         return descriptor, offsets

@@ -16,7 +16,7 @@ def advice(environment: Mapping[str, Any]) -> Iterator[str]:
         environment: as `detaug.training.environment` returns it.
     """
     variables = environment["variables"]
-    # Without CUDA none of these variables is read.
+    # Nothing reads these variables without CUDA, so advice on them would mislead.
     if environment["gpu"]["devices"] and environment["gpu"]["cuda"]:
         yield from _on_gpus(variables, len(environment["gpu"]["devices"]))
     yield from _chosen_by_timing(variables)

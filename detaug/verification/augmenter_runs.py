@@ -103,7 +103,7 @@ class RealRuns:
         self._seed = None if seed is None else checked_seed(seed)
         # Each once, in the user's order.
         self._processes = list(dict.fromkeys(count for count in counts if count > 0)) or [1]
-        # Spawned workers import everything anew: what only a fork inherits shows there.
+        # Spawned workers import everything anew, and lack what only a fork inherits.
         methods = [arguments.start_method(method) for method in start_methods or (None, "spawn")]
         self._methods = list(dict.fromkeys(methods))
         self._batches_per_epoch: int | None = None
@@ -178,12 +178,12 @@ class RealRuns:
         """Return the function that runs each row, by the row's name."""
         count = len(reference.fingerprints)
         first_method, *other_methods = self._methods
-        # Two: one alone makes every batch in order, and shows no dependence on who makes it.
+        # One process alone makes all batches in order, which would hide a dependence on that.
         few_processes = 2 if 2 in self._processes else max(self._processes)
         settings = [(processes, first_method) for processes in self._processes]
         settings += [(few_processes, method) for method in other_methods]
 
-        # Functions and no results: a row is run when the table reaches it.
+        # Functions rather than results, so that a row is run when the table reaches it.
         runs: dict[str, Callable[[], _RunFingerprints]] = {}
         for processes, method in settings:
             noun = "processes" if processes > 1 else "process"
@@ -243,7 +243,7 @@ class RealRuns:
 
     def _replay_shuffled(self, keys: list[BatchKey]) -> _RunFingerprints:
         """Replay the batches in another order; leave out those that the loader does not have."""
-        # An order that is the same in every run of the command: a finding can be repeated.
+        # The same order in every run of the command, so that a finding can be repeated.
         order = list(range(len(keys)))
         random.Random(f"{self._seed}/replay").shuffle(order)
         batches: _RunFingerprints = []
@@ -287,7 +287,8 @@ def _row(name: str, reference: Reference, run: Callable[[], _RunFingerprints]) -
     for index, batch_fingerprint in batches:
         if batch_fingerprint != reference.fingerprints[index]:
             different.add(index)
-    # A batch that is missing at a row's end counts as different, and was compared.
+    # Batches missing at a row's end are among them, as different; those that a replay left out
+    # are not.
     num_batches = len(dict(batches))
     return Row.of(name, num_batches, [reference.keys[index] for index in sorted(different)])
 
@@ -338,7 +339,8 @@ def _fingerprints(
 
 def _scramble() -> None:
     """Change all global random states, as a training script does that draws its own numbers."""
-    # From the operating system: numbers that follow from a seed could come out equal in all rows.
+    # From the operating system, because seeded numbers could be equal in all runs, and hide a
+    # dependence.
     random.seed(random.SystemRandom().getrandbits(64))
     np.random.seed(random.SystemRandom().getrandbits(32))
     torch.default_generator.manual_seed(random.SystemRandom().getrandbits(62))

@@ -106,7 +106,7 @@ def experiments(order: tuple[BatchKey, ...]) -> Iterator[Experiment]:
     """
     for factor, (name, _) in _FACTORS.items():
         if factor == "history":
-            # Backwards: every batch has another history, and the first one has the longest.
+            # In reverse order, every batch is made after other batches than before.
             yield Experiment(factor, name, Trial(order), (Trial(order[::-1]),))
         elif factor == "alone":
             keys = _keys_made_alone(order)
@@ -121,7 +121,7 @@ def experiments(order: tuple[BatchKey, ...]) -> Iterator[Experiment]:
 def _keys_made_alone(order: tuple[BatchKey, ...]) -> tuple[BatchKey, ...]:
     """Return the first steps of the first epoch, and the same of two epochs later."""
     epoch = order[0].epoch
-    # Two epochs: what is done once an epoch, as shuffling, shows in the later one alone.
+    # A later epoch as well, because shuffling once an epoch may show only there.
     steps = [key.step for key in order if key.epoch == epoch][:_MOST_ALONE]
     first = [BatchKey(epoch, step) for step in steps]
     later = [BatchKey(epoch + 2, step) for step in steps]
@@ -147,11 +147,11 @@ def causes_of(
         factors -= {"alone"}
     causes: dict[object, Cause] = {}
     for experiment, (first, *_) in differing.items():
-        # Every search costs processes.
+        # A search runs further trials, each in a process of its own.
         if experiment.factor not in factors:
             continue
         for cause in _causes_or_failure(interpreters, experiment, first):
-            # By line: one line that is found by two experiments is one cause.
+            # Keyed by line, because two experiments may find the same line.
             causes.setdefault(cause.site or cause.what, cause)
     with_line = tuple(cause for cause in causes.values() if cause.site)
     # Draws that no seed governs also depend on earlier draws. A "history" cause without a line is
@@ -177,7 +177,7 @@ def _causes_in(interpreters: Interpreters, experiment: Experiment, key: BatchKey
     Raises:
         TrialFailed: a batch could not be made again.
     """
-    # Both up to the same batch: a difference after it would be no cause of it.
+    # All trials end with this batch: what differs after it cannot be its cause.
     still = _until(experiment.still, key)
     changed = [_until(trial, key) for trial in experiment.changed if key in trial.order]
     if experiment.factor in _BY_LINE:
@@ -187,7 +187,7 @@ def _causes_in(interpreters: Interpreters, experiment: Experiment, key: BatchKey
     _, text = _FACTORS[experiment.factor]
     without_function, _, _ = text.partition(" ({")
     what = f"the pipeline {without_function}"
-    # Without a line: a transform whose output differs is the next best thing to name.
+    # No line is known, so the first transform whose output differs is named.
     for trial in changed:
         _, difference = _compared(interpreters, still, trial)
         if difference:
@@ -227,7 +227,7 @@ def _until(trial: Trial, key: BatchKey) -> Trial:
 
 def _compared(interpreters: Interpreters, still: Trial, changed: Trial) -> tuple[bool, str]:
     """Return whether the trials' last batch differs, and where first."""
-    # Outcomes are cached: a trial that several lines are compared with is run once.
+    # `outcome` is cached, so that one unchanged trial serves the comparison of all lines.
     expected = interpreters.outcome(still)
     actual = interpreters.outcome(changed)
     if still.order[-1] not in _differing(expected, actual):

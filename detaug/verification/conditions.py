@@ -118,7 +118,7 @@ class ControlledEnvironment:
                 function = getattr(module, name)
                 replacements[function] = self._answering(module, name, "process", _process_id)
         for name in _CLOCKS:
-            # Both forms share one count of reads: a program may mix them.
+            # Both forms of a clock count reads together, since a program may mix them.
             name_ns = f"{name}_ns"
             clock = getattr(time, name)
             clock_ns = getattr(time, name_ns)
@@ -156,19 +156,19 @@ class ControlledEnvironment:
 
     def _record(self, factor: str, site: Site, function: str) -> int:
         """Record that a line called a function, and return the state that the line gets to see."""
-        # A line that asks twice is named by what it asked first.
+        # A line may call several functions; messages name the first.
         self.sites[factor].setdefault(site, function)
         return self._conditions.state_of(factor, site)
 
     def _random_bytes(self, function: str, size: int, frame: FrameType) -> bytes | None:
         """Return `size` bytes for the pipeline's code; None for all others: the system's."""
-        # Libraries draw for themselves, as `tempfile` does: they get real random bytes.
+        # Libraries that draw for themselves, such as `tempfile`, get real random bytes.
         site = caller_of_randomness(frame)
         if site is None:
             return None
         state = self._record("randomness", site, function)
         self._num_draws += 1
-        # Counted over all lines: a line that draws once more moves the others, as in a real run.
+        # Counted over all lines, so that no two draws in a batch get the same bytes.
         return hashlib.shake_128(f"{state}/{self._num_draws}".encode()).digest(size)
 
     def _clock(self, state: int) -> float:

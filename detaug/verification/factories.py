@@ -81,7 +81,7 @@ class FactoryResult:
             "batches_per_epoch": self.batches_per_epoch,
             "keep": self.keep,
             "seed": seed,
-            # Every row compares all batches itself.
+            # Rows compare all batches themselves, and benchmarks measure without the check.
             "check": False,
             "rank": 0,
             "world_size": 1,
@@ -171,7 +171,7 @@ def _from_file(file: Path) -> ModuleType:
     # A file that ends with .py has a loader.
     assert spec is not None
     assert spec.loader is not None
-    # Not `runpy`: its module is gone afterwards, and classes in it could not be pickled.
+    # Not by `runpy`, which removes the module again: its classes could not be pickled.
     module = importlib.util.module_from_spec(spec)
     # Before it is executed: pickle and dataclasses look up the module that they are in.
     sys.modules[name] = module
@@ -205,7 +205,6 @@ def call_factory(
         value = factory()
     # Outside: what is wrong with the value is no error of the user's code.
     try:
-        # Before data sets: an augmenter has a length and can be iterated over as well.
         if isinstance(value, DeterministicAugmenter):
             return _of_augmenter(value, stateless, batches_per_epoch)
         if _is_map_style(value):
@@ -267,7 +266,7 @@ def users_code(action: str) -> Iterator[None]:
 def _location_of(error: BaseException) -> str:
     """Return the last line of the user's own file in a traceback, as the end of a message."""
     not_the_users = (os.path.dirname(__file__), "<frozen")
-    # Advice for the user's code: frames of this file and of the import system tell nothing.
+    # Frames of this package and of the import system do not help the user.
     frames = traceback.extract_tb(error.__traceback__)
     frames_outside = [frame for frame in frames if not frame.filename.startswith(not_the_users)]
     if not frames_outside:

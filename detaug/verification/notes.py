@@ -49,14 +49,14 @@ def notes_on_values(
     """
     start = reference.values
     notes: dict[str, str] = {}
-    # A count of objects changes from call to call and matters to nobody if batches are equal.
+    # Most such variables count objects, which does not matter while batches are equal.
     if has_differences:
         for path, before, after in differing_values(start.variables, latest.variables):
             notes[path] = f"{path} was {before} at first and is {after} now: {_CHANGED}"
     try:
         for path, fresh, original in _in_fresh_interpreter(reference, interpreters):
             text = f"{path} is {original} in this program and {fresh} in a fresh interpreter"
-            # A path is named once, by the first note on it.
+            # `setdefault`: each path is named once, by the first note on it.
             notes.setdefault(path, f"{text}: {_FRESH}")
         differing_attributes = list(_drawn(reference, interpreters))
     except (NotPicklable, TrialFailed):
@@ -65,7 +65,7 @@ def notes_on_values(
     for path, text, other_text in differing_attributes:
         note = f"{path} is {text} in one program and {other_text} in another"
         notes.setdefault(path, f"{note}: {_DRAWN}")
-    # The values are the user's, and may have control characters.
+    # The values come from the user's program, and may contain control characters.
     return _shortened([printable(note) for note in notes.values()])
 
 

@@ -28,7 +28,7 @@ def _kept(value: Any) -> Any:
     elif isinstance(value, (bool, int, float, np.generic)):
         value = np.asarray(value)
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        # A copy: the next transform may write into the array that this one returned.
+        # A copy, because the next transform may write into the array that this one returned.
         return np.array(value)
     # A batch shows only the class of an object that has no fingerprint.
     return fingerprint_or_none(value) or type(value).__qualname__
@@ -76,7 +76,7 @@ def _difference(expected: Any, actual: Any) -> str:
         return " altogether"
     if expected.dtype != actual.dtype or expected.shape != actual.shape:
         return " in shape or type"
-    # By bytes, as fingerprints compare: -0.0 is not 0.0, and a NaN is itself.
+    # By bytes, because -0.0 == 0.0 for NumPy, and no NaN equals itself.
     unequal = (_bytes(expected) != _bytes(actual)).any(axis=1)
     text = f" in {unequal.sum()} of {expected.size} elements"
     if expected.dtype.kind not in "fiub":

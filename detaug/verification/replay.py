@@ -144,7 +144,7 @@ def verify_against(
         progress = Progress()
     progress.update(f"reading {ledger.name}")
     header = read_header(ledger)
-    # Before the whole file is read, which takes seconds for a long run.
+    # Checked before the whole file is read, which takes seconds for a long run.
     _check_versions(header)
     totals = LedgerSummary(ledger).running_digest
     if totals.batches == 0:
@@ -189,7 +189,7 @@ def spread(total: int, count: int) -> list[int]:
 
 def _batches_at(ledger: Path, indices: list[int]) -> Iterator[Record]:
     """Yield the batches of a ledger with these indices, in the file's order."""
-    # One pass over the file, which is never in memory as a whole.
+    # One pass, because a long run's file should not be held in memory.
     selected = frozenset(indices)
     index = 0
     for line in records(ledger):
@@ -233,7 +233,7 @@ def _augmenter_of(factory: Factory, header: Record) -> DeterministicAugmenter:
             batches_per_epoch=pipeline.batches_per_epoch or header["batches_per_epoch"],
             version=version,
             keep=keep,
-            # Every batch is compared with the ledger already.
+            # The batches that are made are compared with the ledger instead.
             check=Check(every=0),
         )
     except (TypeError, ValueError) as error:

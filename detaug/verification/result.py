@@ -125,7 +125,7 @@ class Result(reports.Report[Row]):
 
     def _verdict(self) -> Text:
         """Return the last line: the verdict of all rows together."""
-        # The worst verdict first: one row that differs is a difference, whatever the others are.
+        # The worst verdict first: one row that differs decides, whatever the others show.
         verdicts = Counter(row.verdict for row in self.rows)
         num_rows = len(self.rows)
         if verdicts[DIFFERENT]:

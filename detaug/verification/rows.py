@@ -92,14 +92,14 @@ def collected_notices() -> Iterator[list[str]]:
     collector = _Collector(notices)
     propagate = logger.propagate
     logger.addHandler(collector)
-    # Else the root logger's handlers would write across the progress bar.
+    # Otherwise the root logger's handlers would write across the progress bar.
     logger.propagate = False
     try:
         with warnings.catch_warnings(record=True) as own_warnings:
             warnings.simplefilter("ignore")
             warnings.filterwarnings("always", module=r"detaug\.")
             yield notices
-        # Each once: every batch of a row may warn of the same thing.
+        # Each text once, because every batch of a row may warn of the same thing.
         texts = [str(warning.message) for warning in own_warnings]
         notices[:] = dict.fromkeys([*notices, *texts])
     finally:
@@ -126,7 +126,7 @@ def run_rows(planned: Iterable[PendingRow[R]], bar: Progress) -> Iterator[R]:
         planned: the rows; their sizes are added to the work of `bar`.
         bar: shows them.
     """
-    # All are counted before the first is run: the bar shows how much is left.
+    # All rows are listed before the first is run, so that the bar knows the total.
     pending_rows = list(planned)
     done = bar.done
     bar.total = done + sum(pending.size for pending in pending_rows)
@@ -159,7 +159,7 @@ class Report(Generic[R]):
         verdicts = {row.verdict for row in self.rows}
         if self.ok:
             return 0
-        # A difference is certain, whatever else could not be measured.
+        # A difference counts for more than a row that could not be measured.
         if FAILED in verdicts and DIFFERENT not in verdicts:
             return 2
         return 1

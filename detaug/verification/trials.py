@@ -78,7 +78,7 @@ def perform(reference: Reference, trial: Trial) -> Outcome:
     fingerprints: dict[BatchKey, str] = {}
     outputs: list[Output] = []
     raised = ""
-    # One thread: sums over several would differ by their number, which is no fault of a pipeline.
+    # One thread, because sums depend on the number of threads, which is no fault of a pipeline.
     with one_thread(), environment.around():
         parts = call_factory(reference.factory, batches_per_epoch=reference.batches_per_epoch)
         pipeline = Pipeline(parts.source, parts.transform, must_pickle=False, keep=parts.keep)
@@ -92,7 +92,7 @@ def perform(reference: Reference, trial: Trial) -> Outcome:
                     fingerprints[key] = _watched(producer, key, outputs)
                 else:
                     fingerprints[key] = fingerprint(producer.make(key.epoch, key.step))
-            # An answer like any other: the stream must end at the same batch in every trial.
+            # An outcome like a batch: streams must end at the same place in every trial.
             except StreamEnded:
                 fingerprints[key] = "the stream ended before it"
             except Exception as error:
@@ -124,7 +124,7 @@ class Interpreters:
         self._reference = reference
         #: Process and connection, by PYTHONHASHSEED.
         self._running: dict[int, tuple[Any, Connection]] = {}
-        # On the instance: `cache` on the method would keep every `Interpreters` alive.
+        # Cached on the instance: `cache` on the method would keep every `Interpreters` alive.
         self.outcome = cache(self._outcome)
 
     def _outcome(self, trial: Trial) -> Outcome:
@@ -134,7 +134,7 @@ class Interpreters:
             NotPicklable: the factory cannot be sent to another interpreter.
             TrialFailed: the interpreter did not start, or the pipeline raised there.
         """
-        # 1 or 2: with 0, Python's hashes would not be randomised at all.
+        # Never 0, which would turn the randomisation of hashes off.
         hash_seed = 1 + trial.conditions.state_of("hash")
         payload = None
         if hash_seed not in self._running:
@@ -146,7 +146,7 @@ class Interpreters:
                 raise TrialFailed(f"another interpreter does not start: {error}") from error
         _, connection = self._running[hash_seed]
         try:
-            # Once for each interpreter; all its trials are forks of what it then has imported.
+            # Sent once to each interpreter, which runs its trials in forks of itself.
             if payload is not None:
                 connection.send_bytes(payload)
             connection.send(trial)

@@ -71,7 +71,7 @@ def verify(
         raise UnusableError(
             f"the factory must be callable, got {factory!r} of type {type(factory).__name__}"
         )
-    # The rows scramble global states; a program that calls this goes on as if it had not.
+    # The rows scramble global states, which the calling program may still draw from.
     with preserved_global_rngs():
         result = _verify(runs, Progress(on_action=progress))
     notes = result.notes
@@ -88,7 +88,7 @@ def _verify(runs: RealRuns, progress: Progress) -> Result:
         references.append(runs.reference())
         return Row.of("0 processes", len(references[0].fingerprints), [])
 
-    # By itself and first: without a reference no other row can be run, and its errors are raised.
+    # First and alone: an error here is raised, since no other row can be run without it.
     rows = list(run_rows([PendingRow("0 processes", run_reference)], progress))
     (reference,) = references
     differing: dict[Experiment, list[BatchKey]] = {}
@@ -99,7 +99,7 @@ def _verify(runs: RealRuns, progress: Progress) -> Result:
             pending.append(PendingRow(experiment.name, run))
         rows += run_rows(map(_measured, pending), progress)
         progress.update("looking for the cause", done=progress.total)
-        # In the interpreters that made the rows: their trials are known already.
+        # With the rows' interpreters, which have cached the outcomes of their trials.
         causes = causes_of(interpreters, differing)
         has_differences = any(row.verdict == DIFFERENT for row in rows)
         on_values = notes_on_values(reference, runs.values(), interpreters, has_differences)
@@ -140,7 +140,7 @@ def _causes_by_row(rows: Sequence[Row]) -> tuple[Cause, ...]:
     differing = [name for name, verdict in verdicts.items() if verdict == DIFFERENT]
     if not differing:
         return ()
-    # The two rows differ in one thing alone: whether the loader's own state is used.
+    # These two rows differ only in whether the loader's own state is used.
     if differing == [RESUMED] and verdicts.get(RESUMED_BY_STEPPING) == EQUAL:
         text = (
             "the loader's state_dict() or load_state_dict() leaves something out: batches differ "

@@ -99,7 +99,7 @@ def _is_at_or_below(path: str, owner_path: str) -> bool:
 
 
 def check_carried(attributes: Mapping[str, Any]) -> None:
-    """Raise an error if forks would share a file's position, a socket or a lock of processes.
+    """Raise an error if forks would share a file's position, a socket or an inter-process lock.
 
     Args:
         attributes: the attributes that are not copied, by path.
@@ -133,7 +133,7 @@ def _kind_of_handle(value: Any) -> str | None:
     """Return what an object is that forks would share, in words; None for any other object."""
     if is_standard_stream(value):
         return None
-    # By name, so that no library is imported for it.
+    # Classes are compared by name, so that no library is imported for it.
     class_names = {home_of(base) for base in type(value).__mro__}
     for kind, names in _HANDLES.items():
         if class_names.intersection(names):

@@ -84,7 +84,7 @@ class BulkStore:
         memory = CopyOnWriteBlock(self._block).bytes()
         views = []
         for array, offset in zip(self.arrays, self._offsets, strict=True):
-            # With the array's own strides: results may depend on the order of memory.
+            # With the array's own strides: sums, for example, depend on the order in memory.
             view: Array = np.ndarray(array.shape, array.dtype, memory, offset, array.strides)
             views.append(view)
         return views

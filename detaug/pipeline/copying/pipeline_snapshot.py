@@ -109,7 +109,7 @@ class PipelineSnapshot:
         """
         self.loader_snapshot.store_arrays()
         self.transform_snapshot.store_arrays()
-        # The picklers have met all classes and functions on their way.
+        # After the snapshots, whose picklers have collected the classes and functions.
         self.shared = GlobalGenerators(self.references())
 
     def check_carried(self) -> None:
@@ -186,7 +186,7 @@ class LoaderCopy(SnapshotCopy):
     def __init__(self, pipeline: PipelineSnapshot, copy: tuple[Any, list[Any]]) -> None:
         super().__init__(pipeline.loader_snapshot, copy)
         self.source: Source
-        # They were pickled together: an object that both hold is one object in the copies, too.
+        # Both were pickled together, so an object that both hold is one object in the copies, too.
         self.source, self.common_objects = self.value
         #: As the data set's ``worker_init_fn`` has left them: they hold for all batches of this
         #: copy.
@@ -306,7 +306,7 @@ def _in_both(
     data = {id(value) for value in of_transforms if _is_data(value)}
     if not data:
         return ()
-    # Not through the transforms: what they alone hold would count as the loader's, too.
+    # The walk from the loader stops at transforms, or all that they hold would count as shared.
     callables = [value for value in of_transforms if callable(value)]
     of_loader = copied_in(source, keep, roots + callables, share_uncopyable)
     common = [value for value in of_loader if id(value) in data]

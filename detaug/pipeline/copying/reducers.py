@@ -202,7 +202,7 @@ def _view_of(
     strides: Any,
     is_writeable: bool,
 ) -> np.ndarray[Any, Any]:
-    # In the order of memory, for which NumPy makes no copy.
+    # "A", the order of memory, needs no copy: views of one array must share its memory.
     memory = owner.ravel("A").view(np.uint8)
     view: np.ndarray[Any, Any] = np.ndarray(shape, dtype, memory, offset, strides)
     if not is_writeable:

@@ -239,12 +239,12 @@ class _Pickler(pickle.Pickler):
 
     def persistent_id(self, obj: Any) -> Any:
         kind = type(obj)
-        # Before all others: a replacement may be an array, or code.
+        # Replacements first: one may be an array or code, which would be stored or shared below.
         if id(obj) in self._replaced:
             return "external", self._replaced[id(obj)]
         if kind is np.ndarray:
             return self._id_of_array(obj)
-        # Most objects are of these classes, and the questions below take longer.
+        # Most objects are atoms, which need not go through the slower checks below.
         if kind in _ATOMS:
             return None
         if kind is SharedRef:
@@ -281,7 +281,7 @@ class _Pickler(pickle.Pickler):
         is_generator = reseeder_of(kind) is not None
         is_epoch_aware = callable(getattr(kind, "set_epoch", None))
         is_carrier = bool(names) and _has_any(obj, names)
-        # Any other object need not be found in a copy, where each that is costs a call.
+        # Nobody looks up other objects in a copy, and registering one costs a call per copy.
         if not (is_generator or is_epoch_aware or is_carrier):
             if _chooses_by_the_clock(obj):
                 self.num_benchmarks_disabled += 1

@@ -78,10 +78,10 @@ def resolve_source(
 
 @dataclass(frozen=True)
 class SampleBatches:
-    """A data set, map-style or iterable, whose samples are collated, with the arguments for that.
+    """A map-style or iterable data set, and the arguments that say how it becomes batches.
 
     Attributes:
-        options: further arguments of `DatasetSource`.
+        options: further arguments of `DatasetSource` or `TorchIterable`.
     """
 
     dataset: Any
@@ -90,11 +90,11 @@ class SampleBatches:
     options: Mapping[str, Any]
 
     def source(self) -> Source:
-        """Return the source for the data set as it is now.
+        """Return the source that makes batches of the data set.
 
         Raises:
-            TypeError: an argument says the order of an IterableDataset, or is refused by
-                `DatasetSource`.
+            TypeError: an argument sets the order of an IterableDataset, or is invalid for the
+                source.
         """
         options = dict(self.options)
         if not isinstance(self.dataset, IterableDataset):
@@ -107,15 +107,15 @@ class SampleBatches:
 def _source_of(loader: Any, stateless: bool | None) -> Source:
     refuse_as_loader(loader)
     if is_batchgenerators(loader, "DataLoader"):
-        # Here, where batchgenerators is loaded: it takes long to import.
+        # Imported here, because batchgenerators is slow to import and few loaders need it.
         from detaug.pipeline.sources.batchgenerators import FiniteLoader, InfiniteLoader
 
         kind = InfiniteLoader if loader.infinite else FiniteLoader
         return kind(loader, stateless)
-    # A class has the methods of its instances, but it has to be called first.
+    # A class has the methods that its instances have, but is called to get a loader.
     if isinstance(loader, type) or not _gives_items(loader):
         return _from_callable(loader, stateless)
-    # Before `__iter__`, which iterators have as well.
+    # `__next__` is tested first, because iterators have `__iter__` as well.
     if hasattr(loader, "__next__"):
         return IteratorSource(loader, stateless)
     if isinstance(loader, IterableDataset):

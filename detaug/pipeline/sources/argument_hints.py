@@ -191,7 +191,7 @@ def refuse_as_loader(loader: Any) -> None:
             f"{loader!r} is a path and gives no batches: pass a loader that reads the files there"
         )
     _refuse_libraries(loader)
-    # A class is a callable that makes a loader: what counts is what its instances are.
+    # A class is called to get a loader, so what counts is the methods of its instances.
     kind = loader if isinstance(loader, type) else type(loader)
     if hasattr(kind, "__next__") or hasattr(kind, "__iter__") or hasattr(loader, "__iter__"):
         return
@@ -263,7 +263,7 @@ def loses_its_place(loader: Any) -> bool:
 
 def wrapped(data: Any) -> Iterator[Any]:
     """Yield a data set or loader, and those that it wraps, as torch's Subset does."""
-    # A data set may be wrapped twice, or lead back to itself.
+    # `seen`, because data sets may refer to each other in a circle.
     pending = [data]
     seen = set()
     while pending:

@@ -100,7 +100,7 @@ class Source(ABC):
         """Return the number of turns in a stream's epoch; None if the epoch ends with a pass."""
         if not self.continues_epochs or self.pass_per_epoch or self.batches_per_epoch is None:
             return None
-        # Steps are dealt out in turn: the first streams may have one turn more.
+        # Rounded up: streams take steps in turn, so the first ones may have one turn more.
         return max(0, -(-(self.batches_per_epoch - stream) // num_streams))
 
     @property

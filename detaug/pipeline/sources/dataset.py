@@ -142,7 +142,7 @@ class DatasetSource(Source):
         if batch.step >= self.num_steps:
             return []
         first = batch.step * self.batch_size
-        # The last batch of an epoch may be smaller.
+        # Cut at the epoch's end, where the last batch may be smaller.
         last = min(first + self.batch_size, self.order.length)
         entries = self.order.entries(batch.entropy, batch.epoch, first, last)
         if self.order.gives_batches:

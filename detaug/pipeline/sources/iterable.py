@@ -153,7 +153,7 @@ class TorchIterable(IterableSource):
         self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence
     ) -> None:
         super().begin(stream, num_streams, epoch, epoch_child)
-        # A single stream of a data set that gives batches: no worker divides them.
+        # The only stream gives all batches as they are: the data set needs no worker's number.
         if self.batch_size is None and num_streams == 1:
             return
         # A child of the epoch's by the stream: each worker of a DataLoader has a seed of its own.

@@ -223,8 +223,8 @@ class Sampled(Order):
         return unpickler.load()
 
     def _draw(self, child: np.random.SeedSequence, epoch: int) -> list[Any]:
-        # A replay draws it in the user's process. And it is the epoch's, no single batch's:
-        # `detaug.current()` is not known here.
+        # The global generators may be the user's: `replay` draws the order in the user's process.
+        # The order belongs to an epoch, so `detaug.current()` must not return a batch.
         with preserved_global_rngs(), making(None):
             reseed_global_rngs(of_part(child, b"sampler"))
             sampler = self.sampler(child)

@@ -179,7 +179,7 @@ class Benchmark:
         systems = list(dict.fromkeys(rate.system for rate in measured))
         for index, system in enumerate(systems):
             rates = [rate for rate in measured if rate.system == system]
-            # The bars of one number of processes stand side by side, centred on its tick.
+            # Bars of width 0.25 at distances of 0.27, centred on the tick of their process count.
             offset = 0.27 * (index - (len(systems) - 1) / 2)
             positions = [counts.index(rate.processes) + offset for rate in rates]
             heights = [median(rate.batches_per_second) for rate in rates]
@@ -226,7 +226,7 @@ def bench(target: str | None, processes: Sequence[int], seconds: float, bar: Pro
     bar.update("start", total=len(SYSTEMS) * ROUNDS * len(counts))
     load_before = os.getloadavg()[0]
     rates: list[Rate] = []
-    # Of all runs together: a single busy second of the machine makes no figure invalid.
+    # Of all runs: their mean decides, so that one busy second does not invalidate the figures.
     elsewhere: list[float] = []
     for count in counts:
         measure = partial(_measured, bar, target, seconds, count)
@@ -256,7 +256,7 @@ def _rate(system: str, processes: int, results: dict[str, list[Consumption | str
         return Rate(system, processes, batches_per_second)
     own_runs = [run for run in results[OURS] if isinstance(run, Consumption)]
     own_rates = [run.batches / run.wall for run in own_runs]
-    # Round by round: a minute in which the machine was slow then weighs on both.
+    # Paired by round, so that a slow minute of the machine affects both rates of a ratio.
     return Rate(system, processes, batches_per_second, Ratio.of(own_rates, batches_per_second))
 
 
@@ -283,7 +283,7 @@ def _run(target: str | None, seconds: float, processes: int, system: str) -> Con
     """Run a system in this process; return the run, or the reason why there is none."""
     workers = Workers(processes, NUM_CACHED)
     try:
-        # Notices would tear up the progress bar; `detaug verify` shows them.
+        # Notices are collected and dropped, as they would break up the progress bar.
         with collected_notices(), SYSTEMS[system](_pipeline(target), workers) as batches:
             return consume(
                 batches, warm_up_seconds=WARM_UP * seconds, least=LEAST_BATCHES, seconds=seconds

@@ -25,8 +25,8 @@ from detaug.verification.factories import FactoryResult
 #: The words that orders of data sets are drawn from. Any will do: batches are not compared.
 ORDER_SEED = (1, 2, 3, 4)
 
-#: Seconds between the polls of `NonDetMultiThreadedAugmenter`. Its own default of 20 ms would be
-#: what short batches are measured by.
+#: Seconds between the polls of `NonDetMultiThreadedAugmenter`. Its own default, 20 ms, would
+#: dominate the time of short batches.
 WAIT_TIME = 0.002
 
 
@@ -51,7 +51,7 @@ class Workers:
 @contextmanager
 def detaug(pipeline: FactoryResult, workers: Workers) -> Iterator[Iterator[Any]]:
     """Run `DeterministicAugmenter` without its check, which makes one batch in a hundred twice."""
-    # The others check nothing either: the check's cost has a row of its own in the benchmarks.
+    # The other systems have no check. What it costs is measured in `benchmarks`.
     with pipeline.augmenter(workers.processes, num_cached=workers.num_cached) as augmenter:
         yield _endless(augmenter)
 
@@ -81,7 +81,7 @@ def nondet(loader: Any, transform: Any, workers: Workers) -> Iterator[Iterator[A
 @contextmanager
 def torch_loader(loader: Any, transform: Any, workers: Workers) -> Iterator[Iterator[Any]]:
     """Run torch's `DataLoader`; each of its workers has the whole loader."""
-    # An iterable data set: the loader makes whole batches, which torch must not put together.
+    # An iterable data set without batch size, because the loader makes whole batches itself.
     batches = _Batches(loader, transform)
     # Closing the generator ends torch's workers now, not at some garbage collection.
     with closing(
@@ -96,7 +96,7 @@ def _torch_options(workers: Workers) -> dict[str, Any]:
         "num_workers": workers.processes,
         # torch counts the batch that is being made, too.
         "prefetch_factor": workers.cached_per_process + 1,
-        # As the other two: a spawned worker would have to unpickle the pipeline.
+        # As the other systems do, so that the pipeline need not be picklable.
         "multiprocessing_context": "fork",
     }
 
@@ -170,7 +170,7 @@ class _Epochs(Sampler[Any]):
         return self.order.length
 
     def __iter__(self) -> Iterator[Any]:
-        # The same kind of order as detaug's: shuffling must cost both the same.
+        # The same kind of order as detaug's, so that shuffling costs both the same.
         entries = self.order.entries(ORDER_SEED, self.epoch, 0, self.order.length)
         self.epoch += 1
         return iter(entries)

@@ -46,7 +46,7 @@ def in_fresh_process(function: Callable[..., T], *args: Any) -> T:
     Raises:
         MeasurementError: the function raised, or its process died or hung.
     """
-    # A fork and no spawn: it has the user's pipeline as it is, whether or not that pickles.
+    # Forked rather than spawned, so that the user's pipeline need not be picklable.
     receiver, sender = _fork.Pipe(duplex=False)
     process = _fork.Process(target=_call, args=(sender, function, args))
     process.start()
@@ -63,6 +63,7 @@ def _result_of(process: Any, receiver: Connection) -> Any:
         MeasurementError: the process failed, died or hung.
     """
     try:
+        # With a limit, because the user's pipeline may hang.
         if not receiver.poll(MEASUREMENT_TIMEOUT):
             raise MeasurementError(
                 f"a measurement was still running after {MEASUREMENT_TIMEOUT:.0f} s"
@@ -89,7 +90,7 @@ def _call(sender: Connection, function: Callable[..., T], args: tuple[Any, ...])
     """Send (False, the function's result), or (True, the traceback) if it raises."""
     try:
         message: tuple[bool, Any] = (False, function(*args))
-    # Also SystemExit of a pipeline: the parent would see a process that died without a word.
+    # SystemExit as well: otherwise the parent would see a process that died without a reason.
     except BaseException:
         message = (True, traceback.format_exc())
     sender.send(message)
@@ -104,7 +105,6 @@ def interleaved(
     Each round measures every name. Rounds start from another name each time, and go forwards and
     backwards by turns, so that a drift of the machine's speed affects all names alike.
     """
-    # Not all rounds of one name and then of the next: the machine's speed drifts within minutes.
     results: dict[str, list[T]] = {name: [] for name in names}
     for number in range(rounds):
         start = number // 2 % len(names)
@@ -187,7 +187,7 @@ def consume(
         batch = next(batches)
         now = time.perf_counter()
         waited += now - asked
-        # Outside of the waiting: a loop that computes for long waits no longer for that.
+        # Only now: the step's own time is not time that the loop waited for a batch.
         if step is not None:
             step(batch)
             now = time.perf_counter()
@@ -238,10 +238,8 @@ def tree_cpu_seconds(pid: int) -> float:
     """Return the CPU seconds of a process, its living descendants, and those it has waited for."""
     total = 0.0
     root = psutil.Process(pid)
-    # Workers as well: most of a loader's work is theirs.
     for process in [root, *root.children(recursive=True)]:
         try:
-            # Children that have ended count for the process that waited for them.
             times = process.cpu_times()
         except psutil.NoSuchProcess:
             # It ended meanwhile; its parent has its times among those of its children.

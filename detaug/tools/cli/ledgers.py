@@ -29,7 +29,7 @@ def diff(a: Path, b: Path) -> None:
 
     The exit status is 0 if all is equal, 1 if not, and 2 if A and B cannot be compared.
     """
-    # Or: a folder and a file are compared as trainings, whose error says what is missing.
+    # If only one is a folder, comparing trainings raises an error that says what is missing.
     if a.is_dir() or b.is_dir():
         from rich.text import Text
 

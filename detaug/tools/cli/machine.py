@@ -32,7 +32,7 @@ def _print_machine() -> None:
     from detaug.tools.advice import advice
     from detaug.training.machine import environment
 
-    # One record for this text, for ledgers and for bug reports.
+    # The record that ledgers have in their headers, so that the two can be compared.
     record = environment()
     versions = record["detaug"]
     click.echo(f"seed scheme {versions['seed_scheme']}, numerics {versions['numerics']}")
@@ -67,7 +67,7 @@ def warmup() -> None:
 
     began = time.perf_counter()
     kernels = all_kernels()
-    # Nothing will run here: what is compiled already need not be read.
+    # No kernel runs in this process, so compiled ones need not be loaded.
     compiled = compile_ahead(kernels, load=False)
     seconds = time.perf_counter() - began
     loaded = len(kernels) - compiled

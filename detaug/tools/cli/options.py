@@ -79,7 +79,7 @@ class Command(click.Command):
             return super().main(*arguments, **options)
         except OSError as error:
             text = str(error)
-            # An error of stdout has no file's name: a full disk behind a redirection.
+            # Without a file name it is an error of stdout, such as a full disk behind ``> file``.
             if error.filename is None:
                 _stop_printing()
             if error.filename:
@@ -111,10 +111,10 @@ def console() -> Console:
     class Output(Console):
         def on_broken_pipe(self) -> None:
             """Raise an error for a pipe that nobody reads; rich would end the program."""
-            # `Command` turns it into an exit status.
+            # `Command.main` turns the error into an exit status.
             raise BrokenPipeError
 
-    # rich would take 80 columns for a pipe, and break the lines that one greps for.
+    # For a pipe rich would assume 80 columns, and break lines that somebody may grep for.
     if sys.stdout.isatty() or os.environ.get("COLUMNS"):
         return Output(highlight=False)
     return Output(highlight=False, width=1000)
@@ -133,7 +133,7 @@ def write_output(file: Path, content: bytes) -> None:
         CannotRun: it cannot be written.
     """
     try:
-        # A file that is there stays as it is until the new one is complete.
+        # An existing file is replaced only when the new one is complete.
         with whole_file(file) as stream:
             stream.write(content)
     except OSError as error:

@@ -59,6 +59,7 @@ def verify(
     The exit status is 0 if all are equal, 1 if bytes differ, and 2 if the pipeline or the ledger
     does not exist, or a row or batch could not be made.
     """
+    # Imported in the command, so that ``--help`` does not wait for torch.
     from detaug.system.progress import progress
 
     # It replays in this process: none of the rows' settings applies.
@@ -186,11 +187,11 @@ def preview(
             # Without one, the training's own default stays.
             if arguments["seed"] is not None:
                 training["seed"] = arguments["seed"]
-            # Nothing is trained: a batch needs no GPU.
+            # Nothing is trained, and batches need no GPU.
             settings = Settings(*nnunet, device="cpu", **training)
             result = preview_training(settings, **arguments)
         bar.update("draw")
-        # The suffix was checked before the work began.
+        # `OutputType` has refused unknown suffixes before the work began.
         write_output(output, result.picture(output.suffix[1:].lower()))
     click.echo(f"{output}: {result.summary}")
 
@@ -228,7 +229,7 @@ def bench(
     The exit status is 2 if detaug cannot run the pipeline. If only another system cannot, the table
     has the reason.
     """
-    # Without workers there is nothing to compare: every system would make batches in the loop.
+    # Without workers, every system would make its batches in the loop: nothing to compare.
     if 0 in (processes or ()):
         raise click.BadParameter(
             "a training that waits needs at least one process", param_hint="--processes"

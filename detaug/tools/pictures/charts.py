@@ -37,7 +37,7 @@ def figure_of(title: str, width: float, height: float) -> Any:
     require_matplotlib()
     from matplotlib.figure import Figure
 
-    # Not pyplot's: that keeps every figure, and chooses a back end for the user's session.
+    # Not by pyplot, which keeps every figure and sets a back end for the user's session.
     figure = Figure(figsize=(width, height), layout="constrained")
     figure.suptitle(title, x=0.01, ha="left", fontsize=12)
     return figure

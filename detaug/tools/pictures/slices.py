@@ -108,12 +108,13 @@ def _plane(
             masks[number] = cut(region).copy()
     elif labels is not None:
         values = cut(labels[0])
-        # Labels of another library may be floats, NaN among them, which is no label.
+        # Labels from another library may be floats with NaN in them, which is no label.
         present = np.unique(values[np.isfinite(values)])
         if len(present) <= _MOST_LABELS:
             masks = {int(value): values == value for value in present if value != 0}
-    # A region may lie outside of this plane, and the legend must not name it.
+    # The legend must not name regions that lie outside this plane.
     visible = {label: mask for label, mask in masks.items() if mask.any()}
+    # A copy, because the next transform may write into the same image.
     return Plane(np.array(cut(image), np.float32), visible, aspect)
 
 
@@ -132,9 +133,9 @@ def window_of(planes: Sequence[Plane]) -> Window:
     values = np.concatenate([plane.image[np.isfinite(plane.image)] for plane in planes])
     if values.size == 0:
         return 0.0, 1.0
-    # Percentiles: a few bright vessels would make all else dark.
+    # Percentiles, because a few bright voxels would make everything else dark.
     low, high = map(float, np.percentile(values, (_BLACK, _WHITE)))
-    # An image that is mostly one value, as a mask is.
+    # Equal if most pixels have one value, as in a mask: then all values count.
     if low == high:
         low = float(values.min())
         high = float(values.max())
@@ -156,13 +157,13 @@ def draw(axes: Any, planes: Sequence[Plane], window: Window) -> None:
     """
     from matplotlib import colormaps
 
-    # NaN would be drawn as nothing, and look like background.
+    # Without a colour, NaN would be transparent and look like background.
     grey = colormaps["gray"].with_extremes(bad=NOT_FINITE)
     black, white = window
     top = 0.0
     for plane in planes:
         rows, columns = plane.image.shape
-        # In data units below the plane before it: one axes holds all planes of a sample.
+        # One axes holds all planes of a sample: each lies below the one before, in data units.
         bottom = top - rows * plane.aspect
         extent = (0, columns, bottom, top)
         image = np.ma.masked_invalid(plane.image)

@@ -136,7 +136,7 @@ def _previewed(
     pipeline = call_factory(factory)
     warm_up(pipeline.transform, pipeline.source.loader)
     try:
-        # Uncut: any step of any epoch can be looked at.
+        # Without the pipeline's own limit, so that any step of any epoch can be shown.
         augmenter = pipeline.augmenter(seed=seed, batches_per_epoch=None)
     except (TypeError, ValueError) as error:
         raise UnusableError(str(error)) from error
@@ -147,7 +147,7 @@ def _previewed(
     rows: list[Sample] = []
     current_step = step
     with augmenter.setup.replayer.producer() as producer:
-        # A batch at a time: one may have more samples than rows are wanted.
+        # Whole batches are made, so there may be more rows than wanted: the last line cuts them.
         while len(rows) < (samples * _LOOKED_AT if only_applied else samples):
             try:
                 rows += _samples_at(producer, epoch, current_step, name_of_last, **view)
@@ -161,7 +161,7 @@ def _previewed(
     name = f"name {pipeline.name}" if pipeline.name else "no name"
     subtitle = f"seed {augmenter.seed} · {name} · channel {channel} of {rows[0].before.shape[0]}"
     if only_applied:
-        # Stable: of samples in which as many act, the first ones are shown.
+        # A stable sort: among samples in which equally many transforms act, the first are shown.
         rows.sort(key=_num_unchanged)
     return Preview(title, subtitle, rows[:samples], is_compact=only_applied)
 
@@ -200,7 +200,7 @@ def _samples_at(
             sample.title = f"{batch_name}, sample {number}"
             if name:
                 sample.title += f": {name}"
-            # What is not detaug's is seen by its result alone.
+            # Other libraries' transforms record no steps: only their joint result can be shown.
             if delivered.fingerprint != sample.last.fingerprint:
                 sample.add(_AT_THE_END, name_of_last, [], delivered)
             rows.append(sample)

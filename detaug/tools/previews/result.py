@@ -99,7 +99,7 @@ class Preview:
     @property
     def places(self) -> list[tuple[tuple[int, ...], str]]:
         """(place, name) of the columns: of transforms that changed at least one sample."""
-        # Over all samples: a transform that acts on one of them needs its column.
+        # A full sheet has the same columns in all rows, so that one sample is enough to need one.
         columns: set[tuple[tuple[int, ...], str]] = set()
         for sample in self.samples:
             columns.update((step.place, step.name) for step in sample.steps if step.changed)
@@ -124,6 +124,7 @@ class Preview:
         labels = sorted(set().union(*(plane.masks for plane in planes)))
         legend: dict[str, str] = {}
         for label in labels[:_NAMED]:
+            # nnU-Net's labels are -1 outside of the image and of its nonzero region.
             name = f"label {label} (outside)" if label == -1 else f"label {label}"
             legend[name] = colour_of(label)
         if len(labels) > _NAMED:
@@ -158,8 +159,8 @@ class Preview:
         for axes in grid.flat:
             axes.set_axis_off()
         for row_of_axes, row, sample in zip(grid, rows, self.samples, strict=True):
-            # One for the whole row, of the sample as it was loaded: in a window of its own a
-            # brighter image would look the same.
+            # One window for the row, from the sample as loaded: in a window of its own, a
+            # brightened image would look unchanged.
             window = window_of(self._shown(sample.before).planes)
             for axes, cell in zip(row_of_axes, row, strict=False):
                 _draw_cell(axes, cell, window, is_compact=self.is_compact)
@@ -200,7 +201,7 @@ class Preview:
             row += [_Cell(step.name, self._shown(step.view), step.caption) for step in acting]
             return row
         row = [_Cell("as loaded" if is_first else "", before, [sample.title, before.size])]
-        # By place and not by order: a sample lacks the steps whose gate stayed closed.
+        # Matched by place, because a sample has no step where a gate stayed closed.
         steps = {step.place: step for step in sample.steps}
         for number, (place, name) in enumerate(self.places, 1):
             title = f"{number} {name}" if is_first else ""

@@ -43,7 +43,7 @@ def preview_strengths(
     before = View.of(case.image[None], case.labels[None])
     results: list[Sample] = []
     for number in range(_DRAWS):
-        # Each draw is a sample of one batch.
+        # Each draw is another sample of the batch, so that it has a seed of its own.
         rng = tree.generator(epoch, step, sample=number)
         try:
             with recorded() as samples:
@@ -58,7 +58,7 @@ def preview_strengths(
     def strength(result: Sample) -> float:
         return _change(before, result.last)
 
-    # By what it did to this image: params of several kinds have no order of their own.
+    # Sorted by the change of this image, because params of several kinds have no order.
     results.sort(key=strength)
     shown = Sample(before, title=case.name)
     chosen = (results[0], results[len(results) // 2], results[-1])

@@ -50,7 +50,7 @@ class View:
         if isinstance(labels, (list, tuple)):
             # Deep supervision's: the first has the image's resolution.
             labels = labels[0]
-        # As float32 both: a change of dtype alone is no change that anybody sees.
+        # Both as float32, because a change of dtype alone cannot be seen in a picture.
         values = [np.asarray(image, np.float32)]
         if labels is not None:
             values.append(np.asarray(labels, np.float32))
@@ -98,7 +98,7 @@ def samples_of(batch: Any) -> list[tuple[Any, Any, str]]:
         # Labels without a channel.
         labels = labels[:, None]
         labels_shape = shape
-    # Else they are no masks but classes of the images, or something else that cannot be drawn.
+    # Labels of any other shape, such as one class for each image, cannot be drawn as masks.
     has_labels = len(labels_shape) == len(shape) and len(labels) == len(images)
     names = [*map(str, entries.get("keys", ())), *[""] * len(images)]
     samples = []
@@ -191,7 +191,7 @@ def recorded(**options: Any) -> Iterator[dict[int, Sample]]:
             return
         # A pipeline is called once for each sample.
         number = sum(earlier is root for earlier in roots)
-        # By identity: two pipelines of equal transforms are two.
+        # Pipelines are counted by identity, because two may have equal transforms.
         roots.append(root)
         pipeline = list(dict.fromkeys(map(id, roots))).index(id(root))
 
