@@ -104,7 +104,7 @@ def test_what_forks_would_share_is_not_kept(what: str, num_processes: int, tmp_p
     ):
         with pytest.raises(TypeError, match=r"\.made cannot be kept: .*first use") as raised:
             make(num_processes=num_processes)
-        assert "keep None" in str(raised.value)
+        assert "to None until then" in str(raised.value)
 
 
 @pytest.mark.parametrize("num_processes", [0, 2])

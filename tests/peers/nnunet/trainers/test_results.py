@@ -111,7 +111,7 @@ def test_an_exported_model_predicts_the_same_without_detaug(
     assert np.array_equal(np.load(file), expected[1])
 
     again = run("nnunet", "export", folder)
-    assert (again.exit_code, "there already" in again.output) == (2, True)
+    assert (again.exit_code, "exists already" in again.output) == (2, True)
     elsewhere = run("nnunet", "export", folder, "-o", tmp_path / "new" / "model")
     assert elsewhere.exit_code == 0
     assert sorted(each.name for each in (tmp_path / "new").iterdir()) == ["model"], (
