@@ -195,6 +195,9 @@ class ProcessSettings:
 
 def be_ready_to_fork() -> None:
     """Find the libraries' threads and random states once, so that forked workers need not."""
-    look_for_libraries()
+    # Before any work of torch's: its other threads did not survive the fork of this process.
+    torch.set_num_threads(1)
     with preserved_global_rngs():
         reseed_global_rngs(np.random.SeedSequence(0))
+    # Last: it may start OpenBLAS's threads, which take the cores until a worker is forked.
+    look_for_libraries()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import io
 import os
+import select
 import signal
 import sys
 import threading
@@ -159,6 +160,12 @@ def open_pidfd(pid: int) -> int | None:
 def wait_for_end(pid: int, timeout: float) -> bool:
     """Wait for a child at most `timeout` seconds, and reap it; return True if it has ended."""
     deadline = time.monotonic() + timeout
+    pidfd = open_pidfd(pid)
+    if pidfd is not None:
+        ended = select.poll()
+        ended.register(pidfd, select.POLLIN)
+        ended.poll(max(0.0, timeout) * 1000)
+        os.close(pidfd)
     while True:
         try:
             if os.waitpid(pid, os.WNOHANG)[0] == pid:
@@ -213,6 +220,9 @@ def kill_orphans(workers: set[int]) -> None:
     They are pools and programs of dead workers' loaders, which would often wait for ever on pipes
     that their siblings hold open. A daemon that has moved to its own session stays.
     """
+    if not workers and not _has_children():
+        # As at most ends. To look for orphans takes the longer the more processes a machine has.
+        return
     deadline = time.monotonic() + _PATIENCE
     # No descriptor may be left to look for them.
     with suppress(OSError, psutil.Error):
@@ -228,6 +238,15 @@ def kill_orphans(workers: set[int]) -> None:
             _, alive = psutil.wait_procs(orphans, max(0.0, deadline - time.monotonic()))
             if alive:
                 return
+
+
+def _has_children() -> bool:
+    """Return True if this process has a child; one that has ended is reaped."""
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def renew_standard_streams() -> None:

@@ -41,12 +41,9 @@ def keep_one_thread() -> None:
 
 
 def look_for_libraries() -> None:
-    """Find the libraries and set them to one thread, in a process that forks others.
-
-    It takes tens of milliseconds, and forked processes inherit the result.
-    """
+    """Find the libraries and set them to one thread; forked processes inherit the result."""
     torch.set_num_threads(1)
-    for pool in _pools(len(sys.modules)).lib_controllers:
+    for pool in thread_pools().lib_controllers:
         # Setting the number starts OpenBLAS's threads, which spin for tens of milliseconds.
         if pool.get_num_threads() != 1:
             pool.set_num_threads(1)
@@ -77,7 +74,7 @@ def one_thread() -> Iterator[None]:
         for number, set_number in _libraries().values():
             stack.callback(set_number, number())
             set_number(1)
-        stack.enter_context(_pools(len(sys.modules)).limit(limits=1))
+        stack.enter_context(thread_pools().limit(limits=1))
         yield
 
 
@@ -98,12 +95,17 @@ def _set_variable(name: str, value: str | None) -> None:
         os.environ[name] = value
 
 
-@functools.lru_cache(maxsize=1)
-def _pools(_: int) -> ThreadpoolController:
+def thread_pools() -> ThreadpoolController:
     """Return the thread pools of the loaded libraries.
 
-    Looking for them takes milliseconds: it is done again only for another number of modules.
+    Looking for them takes some ten milliseconds: it is done again only for another number of
+    modules.
     """
+    return _thread_pools(len(sys.modules))
+
+
+@functools.lru_cache(maxsize=1)
+def _thread_pools(_: int) -> ThreadpoolController:
     return ThreadpoolController()
 
 

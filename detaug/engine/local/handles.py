@@ -24,6 +24,7 @@ from detaug.system.channel import Channel, ChannelClosed
 from detaug.system.import_lock import no_imports_elsewhere
 from detaug.system.interpreters import InterpreterOptions, code_of
 from detaug.system.processes import kill, run_and_exit, signals_held_back, wait_for_end
+from detaug.system.threads import thread_pools
 
 #: Seconds that the helper may take to kill and reap the workers before it is killed itself.
 _QUIT_SECONDS = 2.0
@@ -160,6 +161,8 @@ def fork_helper(pipeline: Pipeline, config: WorkerConfig) -> Helper:
 
         main_forked(helper_end, parent, partial(run_worker, load=load))
 
+    # Here, where it serves every later start of the program as well.
+    thread_pools()
     with warnings.catch_warnings():
         # Python 3.12+ warns of threads at a fork. The helper does not run code of the parent's
         # threads and acquires none of their locks; batchgenerators' augmenters fork at the same

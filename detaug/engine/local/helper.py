@@ -188,9 +188,11 @@ class _Helper:
         for pid in self._workers:
             kill(pid)
         deadline = time.monotonic() + _END_SECONDS
+        remaining = set()
         for pid in self._workers:
-            wait_for_end(pid, deadline - time.monotonic())
-        kill_orphans(set(self._workers))
+            if not wait_for_end(pid, deadline - time.monotonic()):
+                remaining.add(pid)
+        kill_orphans(remaining)
 
 
 def forking_launcher(work: Callable[[Channel], None]) -> Launcher:
