@@ -10,7 +10,6 @@ import torch
 from monai.data.meta_tensor import MetaTensor
 from monai.transforms.transform import MapTransform, Randomizable
 
-from detaug.loops.samples import with_float_images
 from detaug.seeding.tree import make_generator
 from detaug.transforms.building.base import Transform
 from detaug.transforms.building.calls import call_on_grid, checked_keys
@@ -20,6 +19,7 @@ from detaug.transforms.building.grids import (
     common_grid,
     grid_of_affine,
 )
+from detaug.transforms.building.samples import with_float_images
 
 __all__ = ["Wrap"]
 

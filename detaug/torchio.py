@@ -9,11 +9,11 @@ import torch
 from torchio import Image, LabelMap, Subject
 from torchio.transforms import Transform as TorchIOTransform
 
-from detaug.loops.samples import with_float_images
 from detaug.seeding.tree import make_generator
 from detaug.transforms.building.base import Transform
 from detaug.transforms.building.calls import call_on_grid
 from detaug.transforms.building.grids import affine_of_grid, common_grid, grid_of_affine
+from detaug.transforms.building.samples import with_float_images
 
 __all__ = ["Wrap"]
 

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+__all__ = ["prefetch_to"]
+
 
 def prefetch_to(loader: Iterable[Any], device: torch.device | str) -> Prefetched:
     """Return a loader with the same batches, their tensors on a device.
