@@ -1,6 +1,4 @@
-"""Resident memory, descriptors, threads and processes of the calling process: whether they stay
-flat.
-"""
+"""Memory, descriptors, threads and processes of the calling process, and whether they grow."""
 
 from __future__ import annotations
 
@@ -10,26 +8,25 @@ from collections.abc import Callable
 
 import psutil
 
-#: Memory that the interpreter and the C library may take or keep without it being a leak (MiB).
+#: MiB that the interpreter and the C library may take or keep without a leak.
 _SLACK = 48
-_LOOKS = 10
-# Seconds.
+#: Number of readings; the least of each is taken, because a descriptor may be on its way.
+_READINGS = 10
+#: Seconds after which something that has grown is an error.
 _PATIENCE = 60
 
 
 def resources() -> dict[str, int]:
-    """Of this process; `processes` are all below it. The least of some looks: a descriptor may be
-    on its way.
-    """
+    """Return what this process uses; "processes" are all below it."""
     gc.collect()
-    looks = []
-    for _ in range(_LOOKS):
-        looks.append(_look())
+    readings = []
+    for _ in range(_READINGS):
+        readings.append(_read())
         time.sleep(0.02)
-    return {name: min(look[name] for look in looks) for name in looks[0]}
+    return {name: min(reading[name] for reading in readings) for name in readings[0]}
 
 
-def _look() -> dict[str, int]:
+def _read() -> dict[str, int]:
     process = psutil.Process()
     memory = process.memory_info()
     return {
@@ -41,21 +38,30 @@ def _look() -> dict[str, int]:
     }
 
 
-def flat_since(before: dict[str, int], go_on: Callable[[], object] = lambda: None) -> str:
-    """What there was and is, in words; an AssertionError where something has grown.
+def _do_nothing() -> None:
+    """Do nothing: time alone has to pass."""
 
-    An interpreter that makes one batch again may be at work for seconds, and its end is seen with a
-    later batch: `advance` makes some.
+
+def flat_since(before: dict[str, int], proceed: Callable[[], object] = _do_nothing) -> str:
+    """Return what was used and is used now, in words.
+
+    Args:
+        before: the result of `resources`, earlier.
+        proceed: called while something has grown. An interpreter that makes one batch again may be
+            at work for seconds, and its end is noticed with a later batch.
+
+    Raises:
+        AssertionError: something has grown.
     """
     allowed = {**before, "MiB of memory": before["MiB of memory"] + _SLACK}
     deadline = time.monotonic() + _PATIENCE
     after = resources()
     while _grown(after, allowed) and time.monotonic() < deadline:
-        go_on()
+        proceed()
         after = resources()
-    seen = ", ".join(f"{name} {before[name]} → {count}" for name, count in after.items())
-    assert not _grown(after, allowed), f"{_grown(after, allowed)} have grown: {seen}"
-    return seen
+    text = ", ".join(f"{name} {before[name]} → {count}" for name, count in after.items())
+    assert not _grown(after, allowed), f"{_grown(after, allowed)} have grown: {text}"
+    return text
 
 
 def _grown(after: dict[str, int], allowed: dict[str, int]) -> list[str]:

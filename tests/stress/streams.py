@@ -1,5 +1,6 @@
-"""Loaders of the stress suite, and what their batches must be. Importable by workers of every start
-method.
+"""Loaders of the stress suite, and the batches of an undisturbed run.
+
+The module can be imported by workers of every start method.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from tests.support.faults import once
 
 SEED = 20
 NUM_STREAMS = 6
-_chance = random.SystemRandom()
+_SHAPE = (2, 1, 16, 16, 16)
+#: No seed governs it.
+_clock_noise = random.SystemRandom()
 
 
 class Endless:
-    """Keeps nothing between batches; takes a few milliseconds that no seed governs.
+    """A loader that keeps nothing between batches, and whose batches take random times.
 
     Args:
-        seconds: at most, per batch.
+        seconds: a batch takes at most this long.
     """
 
     stateless = True
@@ -38,25 +41,26 @@ class Endless:
         return self
 
     def __next__(self) -> dict[str, Any]:
-        time.sleep(_chance.uniform(0.0, self._seconds))
-        now = detaug.current()
+        time.sleep(_clock_noise.uniform(0.0, self._seconds))
+        current = detaug.current()
         return {
-            "data": np.random.standard_normal((2, 1, 16, 16, 16)).astype(np.float32),
-            "labels": torch.randint(0, 4, (2, 1, 16, 16, 16), dtype=torch.int16),
+            "data": np.random.standard_normal(_SHAPE).astype(np.float32),
+            "labels": torch.randint(0, 4, _SHAPE, dtype=torch.int16),
             "python": random.random(),
-            "own": now.generator.integers(2**62),
-            "where": (now.epoch, now.step),
+            "own": current.generator.integers(2**62),
+            "position": (current.epoch, current.step),
         }
 
 
 class Counting(Endless):
-    """Holds state: its streams count their batches and walk at random."""
+    """A loader with state: each of its streams counts its batches and walks at random."""
 
     stateless = False
 
     def __init__(self, seconds: float = 0.004) -> None:
         super().__init__(seconds)
-        self._count, self._place = 0, 0.0
+        self._count = 0
+        self._place = 0.0
 
     def __next__(self) -> dict[str, Any]:
         self._count += 1
@@ -65,44 +69,53 @@ class Counting(Endless):
 
 
 class EndsItsProcess(Endless):
-    """At some steps its process ends, each time in another way, and only once.
+    """A loader that ends its process at some steps, once at each, every time in another way.
 
     Args:
-        folder: where it is remembered what has happened.
-        every: steps from one to the next.
+        folder: where it records the steps at which it has done so.
+        every: steps from one end to the next.
     """
 
     def __init__(self, folder: str, every: int) -> None:
         super().__init__()
-        self._folder, self._every = folder, every
+        self._folder = folder
+        self._every = every
 
     def __next__(self) -> dict[str, Any]:
         batch = super().__next__()
         step = detaug.current().step
         if step % self._every == self._every - 1 and once(f"{self._folder}/{step}"):
-            ENDINGS[[*REPORTS][step // self._every % len(REPORTS)]]()
+            ways = list(REPORTS)
+            way = ways[step // self._every % len(ways)]
+            ENDINGS[way]()
         return batch
 
 
-def made(loader: Endless, num_processes: int, **options: Any) -> DeterministicAugmenter:
-    """An augmenter of that loader, with what the suite has in common."""
-    executor = LocalProcesses(max_restarts=1000) if num_processes else None
-    given = {
+def make_augmenter(loader: Endless, num_processes: int, **options: Any) -> DeterministicAugmenter:
+    """Return an augmenter of a loader, with the suite's seed and streams.
+
+    Args:
+        loader: the loader.
+        num_processes: number of workers.
+        options: further arguments of `DeterministicAugmenter`.
+    """
+    arguments = {
         "seed": SEED,
         "num_streams": NUM_STREAMS,
         "stateless": loader.stateless,
-        "executor": executor,
         **options,
     }
-    return DeterministicAugmenter(loader, None, num_processes, **given)
+    if num_processes:
+        arguments.setdefault("executor", LocalProcesses(max_restarts=1000))
+    return DeterministicAugmenter(loader, None, num_processes, **arguments)
 
 
-def prints(batches: Iterable[Any]) -> list[str]:
-    """Their fingerprints."""
+def fingerprints(batches: Iterable[Any]) -> list[str]:
+    """Return the fingerprint of each batch."""
     return [fingerprint(batch) for batch in batches]
 
 
 def undisturbed(kind: type[Endless], number: int) -> list[str]:
-    """The fingerprints of the first `number` batches, made in this process."""
-    with made(kind(0.0), 0) as augmenter:
-        return prints(next(augmenter) for _ in range(number))
+    """Return the fingerprints of the first `number` batches, made in this process."""
+    with make_augmenter(kind(0.0), 0) as augmenter:
+        return fingerprints(next(augmenter) for _ in range(number))
