@@ -6,7 +6,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from detaug.engine.errors_from_workers import ErrorRecord, describe
-from detaug.engine.recheck.requests import RecheckCandidate, make_to_check
+from detaug.engine.recheck.requests import (
+    RecheckCandidate,
+    Request,
+    Response,
+    handle_request,
+    make_to_check,
+)
 from detaug.engine.worker_config import WorkerConfig
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.pipeline.loader_states import LoaderState
@@ -82,6 +88,14 @@ class TaskRunner:
         except BaseException as error:
             # Some libraries cancel by exceptions that are no subclass of Exception.
             return TaskResult(error=describe(error))
+        finally:
+            self._config.settings.put_back(self._log)
+
+    def handle(self, request: Request) -> Response:
+        """Handle a request of the run-time check, and return the response."""
+        self._config.settings.renew()
+        try:
+            return handle_request(self.producer, request)
         finally:
             self._config.settings.put_back(self._log)
 

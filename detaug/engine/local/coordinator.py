@@ -27,7 +27,7 @@ from detaug.engine.local.pool import Pool
 from detaug.engine.prefetching_engine import PrefetchingEngine, assign_tasks
 from detaug.engine.recheck.hash_seed import HashOrder
 from detaug.engine.recheck.rechecker import Recheck
-from detaug.engine.recheck.requests import Request
+from detaug.engine.recheck.requests import RecheckCandidate, Request
 from detaug.system.channel import ChannelClosed
 from detaug.system.limits import LimitReached, MemoryKills, advice_for, explained
 from detaug.system.platform import refuse_workers
@@ -110,7 +110,7 @@ class Coordinator(PrefetchingEngine):
         self._pool: Pool
         try:
             hash_order = HashOrder(context.pipeline, context.worker_config, context.recheck_policy)
-            self._recheck = Recheck(context.recheck_policy, self, hash_order)
+            self._recheck = Recheck(context.recheck_policy, self, hash_order, self)
             start_method = str(settings.start_method)
             self._pool = Pool(context, start_method, settings.stall_timeout, self, self._recheck)
             self._begin("detaug-coordinator")
@@ -237,6 +237,32 @@ class Coordinator(PrefetchingEngine):
         with contextlib.suppress(ChannelClosed):
             recipient.channel.send(request)
         return True
+
+    # --- implements `PeerTransport`
+
+    def peer_for(self, candidate: RecheckCandidate) -> int | None:
+        """Return a worker that can make an informative check; None: there is none now."""
+        for worker in self._others(candidate):
+            if not worker.ready:
+                continue
+            has_history = worker.num_results > 0
+            if candidate.nth_batch == 1 and has_history:
+                return worker.worker_id
+            if candidate.nth_batch > 1 and not has_history and not worker.tasks:
+                return worker.worker_id
+        return None
+
+    def expects_peer(self, candidate: RecheckCandidate) -> bool:
+        """Return True if another worker is starting, or has a task."""
+        return any(worker.is_busy for worker in self._others(candidate))
+
+    def _others(self, candidate: RecheckCandidate) -> list[Worker]:
+        """Return the connected workers that have not made the batch."""
+        return [
+            worker
+            for worker in self._pool.workers.values()
+            if worker.worker_id != candidate.worker and not worker.disconnected_at
+        ]
 
 
 def _log_crash_without_task(worker: Worker, exitcode: int) -> None:

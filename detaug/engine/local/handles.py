@@ -45,6 +45,7 @@ class Worker:
         pid: its process id; 0: not known yet.
         ready: True: it has set itself up. False: it is starting.
         tasks: its tasks without a result, in the order in which it makes them.
+        num_results: number of its tasks that have a result.
         task_started_at: when the first of its tasks was begun, or it was started itself.
         warned_after: seconds of its task after which the last warning was logged.
         disconnected_at: when its channel was found closed, or it was killed.
@@ -60,6 +61,7 @@ class Worker:
     pid: int = 0
     ready: bool = False
     tasks: deque[BatchKey] = field(default_factory=deque)
+    num_results: int = 0
     task_started_at: float = field(default_factory=time.monotonic)
     warned_after: float = 0.0
     disconnected_at: float = 0.0
@@ -90,7 +92,7 @@ class Worker:
             ChannelClosed: the worker is gone; the batch is among its tasks nevertheless.
         """
         if not self.tasks:
-            self._restart_clock()
+            self.restart_clock()
         # Before the message: if the worker is gone, the task is found among its tasks and requeued.
         self.tasks.append(key)
         released, dropped = self.slots.collect_returned()
@@ -100,10 +102,12 @@ class Worker:
 
     def finish_task(self) -> BatchKey:
         """Remove and return its first task, whose result has arrived."""
-        self._restart_clock()
+        self.restart_clock()
+        self.num_results += 1
         return self.tasks.popleft()
 
-    def _restart_clock(self) -> None:
+    def restart_clock(self) -> None:
+        """Count the time of its first task from now on."""
         self.task_started_at = time.monotonic()
         self.warned_after = 0.0
 

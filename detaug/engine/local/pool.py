@@ -304,6 +304,9 @@ class Pool:
             self._context.recheck_policy.add_process_time(max(0.0, start_seconds))
             # Before the response is passed on: the next request needs a new checker.
             self._end_checker()
+        elif worker is not self._checker:
+            # Its next task begins now, although it may have been sent before.
+            worker.restart_clock()
         self._recheck.on_response(reply.response, reply.seconds, worker.worker_id)
 
     # --- the checker

@@ -18,7 +18,7 @@ from detaug.engine.batch_maker import TaskRunner
 from detaug.engine.errors_from_workers import describe
 from detaug.engine.local import messages
 from detaug.engine.local.slots import SlotContents, WorkerSlots
-from detaug.engine.recheck.requests import RecheckCandidate, Request, handle_request
+from detaug.engine.recheck.requests import RecheckCandidate, Request
 from detaug.engine.worker_config import WorkerConfig
 from detaug.objects.batch_pickling import pack
 from detaug.objects.frozen import read_payload
@@ -159,7 +159,7 @@ class _Worker:
         allocate_with(None)
         wall_start = time.perf_counter()
         cpu_start = time.process_time()
-        response = handle_request(self._task_runner.producer, request)
+        response = self._task_runner.handle(request)
         # Whichever is more: threads of the pipeline's own use several cores, a disk none.
         seconds = max(time.perf_counter() - wall_start, time.process_time() - cpu_start)
         self._channel.send(messages.RecheckReply(response, seconds))

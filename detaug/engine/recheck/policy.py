@@ -4,7 +4,9 @@ Everything here is arithmetic on reports; the engines run the processes.
 
 Checks are ordered by what they can reveal. State that is carried from batch to batch shows in a
 batch only if the process that made it had made other batches before: the check of such a batch is
-informative. The first informative check is of some worker's second batch. With so many workers that
+informative. A worker's first batch may as well be remade by another worker that has made batches
+before, and its later ones by a worker that has made none: no further process is needed for that.
+Otherwise the first informative check is of some worker's second batch. With so many workers that
 none makes a second batch soon, a first batch is remade by a process that makes another one
 before it. Then follow batches after a long history, and the first batch of one worker.
 
@@ -77,6 +79,8 @@ class RecheckPolicy:
         self._is_long_run = False
         self._end_is_near = False
         self._is_stopped = False
+        #: True: a worker has been asked to remake another one's batch.
+        self._has_asked_peer = False
         self._waiting: list[RecheckCandidate] = []
         self._first: RecheckCandidate | None = None
         self._latest_nth_batch = 0
@@ -128,6 +132,41 @@ class RecheckPolicy:
         if len(self._waiting) > _MOST_WAITING and not self._is_thorough:
             shortest_history = min(self._waiting, key=lambda waiting: waiting.nth_batch)
             self._waiting.remove(shortest_history)
+
+    def for_peers(self) -> list[RecheckCandidate]:
+        """Return the batches of which one may be remade by another worker; empty: none may.
+
+        Only one is, and only for the first informative check.
+        """
+        if self._is_stopped or self._is_thorough or self.informative or self._has_asked_peer:
+            return []
+        # A worker's streams must not be stepped by others.
+        if not self.stateless:
+            return []
+        return list(self._waiting)
+
+    def begin_peer_check(self, candidate: RecheckCandidate) -> None:
+        """Stop the waiting of a check, because another worker is asked for it."""
+        self._has_asked_peer = True
+        self._waiting.remove(candidate)
+
+    def end_peer_check(self, candidate: RecheckCandidate, response: RecheckResponse | None) -> None:
+        """Count a check by another worker if its result is equal.
+
+        Otherwise a pristine copy has to make the batch again, so that the error can name the cause.
+
+        Args:
+            candidate: the batch.
+            response: the other worker's; None: it is gone.
+        """
+        report = None
+        if response is not None:
+            report = response.report
+        if isinstance(report, BatchReport) and not self.differing(candidate.report, report):
+            self.done += 1
+            self.informative += 1
+        else:
+            self._waiting.insert(0, candidate)
 
     def next(self) -> RecheckCandidate | None:
         """Return the check to be made now, and stop its waiting; None: no check is due."""
@@ -195,12 +234,17 @@ class RecheckPolicy:
         # No worker has made a second batch yet: a first one is remade after another one.
         return self._waiting[0]._replace(after=self._waiting[-1].key)
 
-    def request_for(self, candidate: RecheckCandidate) -> RecheckRequest:
-        """Return the request by which another process makes a check."""
+    def request_for(self, candidate: RecheckCandidate, *, fresh: bool = True) -> RecheckRequest:
+        """Return the request by which another process makes a check.
+
+        Args:
+            candidate: the batch.
+            fresh: True: from a pristine copy. False: by the copy that makes that process's batches.
+        """
         keys = [candidate.key]
         if candidate.after is not None:
             keys.insert(0, candidate.after)
-        return RecheckRequest(tuple((key, self._states.loaded(key)) for key in keys))
+        return RecheckRequest(tuple((key, self._states.loaded(key)) for key in keys), fresh)
 
     @property
     def _seconds_left(self) -> float:

@@ -4,12 +4,16 @@ The course of a check: a report on a worker's batch arrives (`on_candidate`) →
 which has a pristine copy, makes the batch again → on a mismatch, both processes are asked for a
 trace of the batch → the mismatch is reported. Responses arrive by `on_response`. Everything runs in
 the engine's thread, except `is_pending`.
+
+To start a process for it takes longer than a small batch. So another worker, a *peer*, makes the
+first check where that shows as much. If it finds a difference, the process above is started.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
 from detaug.engine.recheck.hash_seed import HashOrder
@@ -24,6 +28,9 @@ from detaug.engine.recheck.requests import (
 )
 
 logger = logging.getLogger("detaug")
+
+#: Seconds after the first report for which a check waits for a peer.
+PEER_PATIENCE = 1.0
 
 
 class RecheckTransport(Protocol):
@@ -54,6 +61,20 @@ class RecheckTransport(Protocol):
         """
 
 
+class PeerTransport(RecheckTransport, Protocol):
+    """The further methods of an engine whose workers remake batches of others."""
+
+    def peer_for(self, candidate: RecheckCandidate) -> int | None:
+        """Return the id of a worker that can make an informative check; None: there is none now.
+
+        It is another worker that has made batches, for a worker's first batch; for a later one, a
+        worker that is idle and has made none.
+        """
+
+    def expects_peer(self, candidate: RecheckCandidate) -> bool:
+        """Return True if there may soon be one: another worker is starting, or has a task."""
+
+
 class Recheck:
     """The check that is running, and those that wait.
 
@@ -61,15 +82,25 @@ class Recheck:
         policy: chooses the checks, and keeps the account of their costs.
         engine: sends requests to processes, and reports mismatches.
         hash_order: the checks under other hash seeds, in addition; None: there are none.
+        peers: names peers; None: there are none.
     """
 
     def __init__(
-        self, policy: RecheckPolicy, engine: RecheckTransport, hash_order: HashOrder | None = None
+        self,
+        policy: RecheckPolicy,
+        engine: RecheckTransport,
+        hash_order: HashOrder | None = None,
+        peers: PeerTransport | None = None,
     ) -> None:
         self._policy = policy
         self._repeats = Repeats(policy.ignore)
         self._hash_order = hash_order
         self._engine = engine
+        self._peers = peers
+        #: The id of the peer that remakes the batch; None: the checker does.
+        self._peer: int | None = None
+        #: When the first report arrived.
+        self._first_report_at: float | None = None
         #: The batch that is being remade.
         self._candidate: RecheckCandidate | None = None
         #: True: the checker has the request of the candidate or the mismatch. False: not yet.
@@ -87,6 +118,8 @@ class Recheck:
 
     def on_candidate(self, candidate: RecheckCandidate) -> None:
         """Take in the report on a batch that may be remade."""
+        if self._first_report_at is None:
+            self._first_report_at = time.monotonic()
         self._policy.on_candidate(candidate)
         remark = self._repeats.remark(candidate.key, candidate.report)
         if remark:
@@ -98,8 +131,7 @@ class Recheck:
         self._advance_hash_order()
         if self._mismatch is None and self._candidate is None:
             # One at a time: there is one checker.
-            self._candidate = self._policy.next()
-            self._is_sent = False
+            self._begin_check()
         if self._is_sent:
             return
         if self._mismatch is not None:
@@ -110,6 +142,49 @@ class Recheck:
             worker_id = self._candidate.worker
             request = self._policy.request_for(self._candidate)
             self._is_sent = self._engine.send_request(request, worker_id, to_checker=True)
+
+    def _begin_check(self) -> None:
+        """Choose the next check, if one is due."""
+        self._is_sent = False
+        candidates = self._policy.for_peers()
+        if self._peers is not None and candidates:
+            for candidate in candidates:
+                peer = self._peers.peer_for(candidate)
+                if peer is not None and self._ask_peer(candidate, peer):
+                    return
+            if self._waits_for_peers(self._peers, candidates):
+                return
+        self._candidate = self._policy.next()
+
+    def _ask_peer(self, candidate: RecheckCandidate, peer: int) -> bool:
+        """Send the request of a check to a peer; False: it is gone."""
+        request = self._policy.request_for(candidate, fresh=False)
+        if not self._engine.send_request(request, peer, to_checker=False):
+            return False
+        # First: `is_pending` is read by other threads, and the policy forgets the candidate next.
+        self._candidate = candidate
+        self._peer = peer
+        self._is_sent = True
+        self._policy.begin_peer_check(candidate)
+        return True
+
+    def _waits_for_peers(
+        self, peers: PeerTransport, candidates: Sequence[RecheckCandidate]
+    ) -> bool:
+        if self._first_report_at is None:
+            return False
+        if time.monotonic() - self._first_report_at > PEER_PATIENCE:
+            return False
+        return any(peers.expects_peer(candidate) for candidate in candidates)
+
+    def _end_peer_check(self, response: RecheckResponse | None) -> None:
+        """Take in a peer's response; None: the peer is gone."""
+        if self._candidate is not None:
+            self._policy.end_peer_check(self._candidate, response)
+        # Afterwards: `is_pending` is read by other threads, and a further check may be due.
+        self._candidate = None
+        self._peer = None
+        self._is_sent = False
 
     def _advance_hash_order(self) -> None:
         if self._hash_order is None or self._policy.knows_hash_order:
@@ -127,7 +202,11 @@ class Recheck:
             worker_id: the worker that sent it; None: a process that is no worker.
         """
         if isinstance(response, RecheckResponse):
-            self._compare(response, seconds)
+            if self._peer is not None and worker_id == self._peer:
+                self._policy.add_check_time(seconds)
+                self._end_peer_check(response)
+            else:
+                self._compare(response, seconds)
             return
         # It was reported without this trace, because a process was gone.
         if self._mismatch is None:
@@ -160,7 +239,9 @@ class Recheck:
         self.advance()
 
     def on_worker_gone(self, worker_id: int) -> None:
-        """Expect no more traces from a worker."""
+        """Expect no more responses from a worker."""
+        if self._peer is not None and worker_id == self._peer:
+            self._end_peer_check(None)
         if self._mismatch is not None and worker_id == self._mismatch.candidate.worker:
             self._worker_responds = False
             self._report_if_traced()
@@ -168,6 +249,7 @@ class Recheck:
     def cancel_check(self) -> None:
         """Drop the check because its process is gone, and report the mismatch that is known."""
         self._candidate = None
+        self._peer = None
         self._is_sent = False
         self._report_now()
 

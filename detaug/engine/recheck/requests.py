@@ -56,14 +56,17 @@ class RecheckCandidate(NamedTuple):
 
 
 class RecheckRequest(NamedTuple):
-    """A request to make batches in this order, from a pristine copy, and to report on the last.
+    """A request to make batches in this order, and to report on the last.
 
     Attributes:
         batches: batches, each with the loader's state from which its stream resumed in this run;
             None: the stream began at its start.
+        fresh: True: they are made from a pristine copy. False: by the copy that makes this
+            process's batches.
     """
 
     batches: tuple[tuple[BatchKey, LoaderState | None], ...]
+    fresh: bool = True
 
 
 class TraceRequest(NamedTuple):
@@ -140,7 +143,7 @@ def handle_request(
         if request.fresh:
             producer.start_over()
         return producer.explain(*request.key)
-    if not keeps_loader:
+    if request.fresh and not keeps_loader:
         producer.start_over()
     *earlier, (key, state) = request.batches
     for earlier_key, earlier_state in earlier:

@@ -148,16 +148,21 @@ def test_what_is_not_reproducible_is_an_error_that_names_it(
 
 
 class RunningMean:
-    """Centres by the mean of all batches so far, which its class holds."""
+    """Centres by the mean square of all batches so far, which its class holds.
 
-    seen, total = 0, 0.0
+    Not by their mean: of three batches in a row that is the middle one's own.
+    """
+
+    seen = 0
+    total = 0.0
 
     def __call__(self, **batch):
+        # Work, which a check has to pay for as well.
         until = time.process_time() + 0.06
-        while time.process_time() < until:  # work, which a check has to pay for as well
+        while time.process_time() < until:
             pass
         RunningMean.seen += 1
-        RunningMean.total += batch["x"].mean().item()
+        RunningMean.total += (batch["x"] ** 2).mean().item()
         return {**batch, "x": batch["x"] - RunningMean.total / RunningMean.seen}
 
 
