@@ -55,9 +55,7 @@ from detaug.transforms.geometry.resampling import (
 #   else -> `PatchMap`: matrix and offset, field of displacements -> one kernel per array
 
 _BORDER_MODES = ("zeros", "constant")
-_ELASTIC = fields(
-    key=KEY, sigmas=each_axis(number(0, 1e6)), magnitudes=each_axis(number(0, 1e6))
-)
+_ELASTIC = fields(key=KEY, sigmas=each_axis(number(0, 1e6)), magnitudes=each_axis(number(0, 1e6)))
 
 
 class SpatialTransform(Transform):
