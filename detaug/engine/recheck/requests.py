@@ -119,7 +119,7 @@ def make_to_check(
     seconds = time.perf_counter() - start
     if not config.keeps_ledger:
         return batch, candidate
-    # The report's fingerprints do not serve here: they take an object that has none for its class.
+    # Not the report's fingerprints: in those, an object that has no bytes counts by its class.
     record = batch_record(batch, seconds, config.check_ignore)
     return (batch, record), candidate
 
