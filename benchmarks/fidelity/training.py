@@ -6,17 +6,16 @@ import json
 import multiprocessing
 import multiprocessing.pool
 import os
-import random
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import torch
 
 from benchmarks.fidelity.tasks import Task, set_network
+from benchmarks.forks import seed_from_system
 from detaug.nnunet.compatibility import external_trainer, plot_nothing, trainer_folders
 from detaug.nnunet.verification.settings import load_plans
 from detaug.tools.bench.timing import tree_cpu_seconds
@@ -78,18 +77,6 @@ def train(root: Path, task: Task, arm: str, run: int) -> dict[str, Any]:
         },
         "cpu_seconds": round(tree_cpu_seconds(os.getpid()), 1),
     }
-
-
-def seed_from_system() -> None:
-    """Seed the global generators from the operating system, as a new interpreter does.
-
-    A fork inherits the state of its parent's generators: otherwise all trainings of nnU-Net's
-    trainer in one study would start from the same weights. detaug's trainers seed them again.
-    """
-    torch.seed()
-    # The parent has imported these as well.
-    np.random.seed()
-    random.seed()
 
 
 def _trainer(task: Task, arm: str) -> Any:

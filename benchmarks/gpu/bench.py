@@ -15,6 +15,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from benchmarks.forks import seed_from_system
+
 _fork = multiprocessing.get_context("fork")
 
 
@@ -62,7 +64,7 @@ class Child:
 
     Each child starts CUDA afresh, so that none meets what another left there. The process that
     forks may never start it: what it forks could not use it any more. So even the question whether
-    there is a GPU is asked in a child.
+    there is a GPU is asked in a child. Each child's global random generators are seeded afresh.
 
     Args:
         bench: its folder is for the log.
@@ -132,6 +134,7 @@ def _run(
     for descriptor in (1, 2):
         os.dup2(output.fileno(), descriptor)
     try:
+        seed_from_system()
         for finding in function(*args):
             sender.send(finding)
     except BaseException as error:

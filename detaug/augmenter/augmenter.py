@@ -126,7 +126,8 @@ class DeterministicAugmenter(Generic[Batch]):
             and 1 explicitly to give each of them all batches.
         tail: what several ranks do with an epoch's last round if it has fewer batches than there
             are ranks. "drop": no rank gets any of these batches. "pad": all of them are used, and
-            the ranks that would have none get the epoch's first batches (step 0, 1, ...) again.
+            the ranks that would have none get the epoch's first batches (step 0, 1, ...) again. A
+            single rank gets every batch once with either.
         on_error: "raise", or `Skip` to leave out (and log) batches whose loader or transform
             raises.
         version: change it when code changes without changing class names, so that older state

@@ -160,7 +160,9 @@ class LedgerWriter:
     def delivered(
         self, key: Key, step: int, note: BatchRecord, waited: float, restarts: int
     ) -> None:
-        """Write the line of a batch that the user has taken.
+        """Write the line of a batch that the user is about to get.
+
+        If an interrupt keeps it from the user, it is due again, and its line is replaced.
 
         Args:
             key: where the batch stands in the run's order.

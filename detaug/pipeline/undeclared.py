@@ -255,7 +255,8 @@ def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[tuple[s
 def _is_cache_not_filled(path: str, current: str, saved: str) -> bool:
     """Return whether a container is filled in one of two programs, and empty in the other.
 
-    The one in which it is filled called its loader or transform before the workers started.
+    The one in which it is filled called its loader or transform before the workers started. None
+    in one of them is no sign of a cache: an attribute that has not been fitted is None as well.
     """
     if path.endswith(".len()"):
         return "0" in (current, saved)

@@ -44,9 +44,7 @@ def look_for_libraries() -> None:
     """Find the libraries and set them to one thread; forked processes inherit the result."""
     torch.set_num_threads(1)
     for pool in thread_pools().lib_controllers:
-        # Setting the number starts OpenBLAS's threads, which spin for tens of milliseconds.
-        if pool.get_num_threads() != 1:
-            pool.set_num_threads(1)
+        _set_number(pool.get_num_threads, pool.set_num_threads, 1)
 
 
 def renew_one_thread() -> None:
@@ -69,13 +67,21 @@ def one_thread() -> Iterator[None]:
         for name, value in _variables().items():
             stack.callback(_set_variable, name, os.environ.get(name))
             os.environ[name] = value
+        # Whatever its number is: torch also sets that of its linear algebra, which nobody can read.
         stack.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(1)
-        for number, set_number in _libraries().values():
-            stack.callback(set_number, number())
-            set_number(1)
-        stack.enter_context(thread_pools().limit(limits=1))
+        pools = [(p.get_num_threads, p.set_num_threads) for p in thread_pools().lib_controllers]
+        for number, set_number in (*_libraries().values(), *pools):
+            stack.callback(_set_number, number, set_number, number())
+            _set_number(number, set_number, 1)
         yield
+
+
+def _set_number(number: Callable[[], int], set_number: Callable[[int], Any], wanted: int) -> None:
+    """Set a library's number of threads, if it has another one."""
+    # To end threads and start others takes some milliseconds, and OpenBLAS's new ones spin.
+    if number() != wanted:
+        set_number(wanted)
 
 
 def _variables() -> dict[str, str]:

@@ -55,9 +55,7 @@ from detaug.transforms.geometry.resampling import (
 #   else -> `PatchMap`: matrix and offset, field of displacements -> one kernel per array
 
 _BORDER_MODES = ("zeros", "constant")
-_ELASTIC = fields(
-    key=KEY, sigmas=each_axis(number(0, 1e6)), magnitudes=each_axis(number(-1e6, 1e6))
-)
+_ELASTIC = fields(key=KEY, sigmas=each_axis(number(0, 1e6)), magnitudes=each_axis(number(0, 1e6)))
 
 
 class SpatialTransform(Transform):
@@ -77,7 +75,7 @@ class SpatialTransform(Transform):
         random_crop: a random centre; else the middle.
         p_elastic_deform, elastic_deform_scale, elastic_deform_magnitude: the probability of a
             deformation; the standard deviation of its Gaussian filter as a part of the patch's
-            edge; its largest displacement in voxels.
+            edge; its largest displacement in voxels, 0 or more.
         p_synchronize_def_scale_across_axes: the probability of one scale for all axes.
         p_rotation, rotation, p_rot_per_axis: the probability of a rotation; angles in radians, one
             drawn per axis; the probability that an axis keeps its angle. In 2-D the last angle
@@ -171,7 +169,7 @@ class SpatialTransform(Transform):
             "elastic_deform_scale", elastic_deform_scale, minimum=0
         )
         self.elastic_deform_magnitude = random_scalar(
-            "elastic_deform_magnitude", elastic_deform_magnitude
+            "elastic_deform_magnitude", elastic_deform_magnitude, minimum=0
         )
         self.p_synchronize_def_scale_across_axes = probability(
             "p_synchronize_def_scale_across_axes", p_synchronize_def_scale_across_axes

@@ -151,8 +151,17 @@ class RealRuns:
             return Values.of(augmenter.setup.undeclared)
 
     def notes(self, reference: Reference) -> list[str]:
-        """Return the warnings about state that the transforms carry from batch to batch."""
+        """Return what the rows cannot show.
+
+        That is state that transforms carry from batch to batch, and a dependence on the number of
+        workers where no row has two.
+        """
         notes: list[str] = []
+        if max(self._processes) == 1:
+            notes.append(
+                "no row had two workers at once, so that batches which depend on the number of"
+                " workers may be equal in all: pass processes=(1, 2), or --processes 1,2"
+            )
 
         def log(text: str, level: int = logging.WARNING) -> None:
             if level >= logging.WARNING:

@@ -1,6 +1,6 @@
 """Measure how dense a package's code is: tokens on a line, conditional expressions, lambdas ...
 
-Usage: python -m tests.support.measure_style [FOLDER]    (default: detaug)
+Usage: python -m tests.support.measure_style [FOLDER or FILE]    (default: detaug)
 """
 
 import ast
@@ -109,11 +109,22 @@ def count_lines(source: str, in_docstrings: set[int], counts: Counter[str]) -> N
     counts["docstrings"] += len(in_docstrings)
 
 
-def measure(folder: Path) -> dict[str, float]:
-    """Return the measures of all Python files below `folder`."""
+def python_files(path: Path) -> list[Path]:
+    """Return a file, or all Python files below a folder."""
+    if path.is_file():
+        return [path]
+    return sorted(path.rglob("*.py"))
+
+
+def measure(folder_or_file: Path) -> dict[str, float]:
+    """Return the measures of a Python file, or of all below a folder.
+
+    Raises:
+        ValueError: there is no line of code.
+    """
     counts: Counter[str] = Counter()
     function_lengths: list[int] = []
-    for path in sorted(folder.rglob("*.py")):
+    for path in python_files(folder_or_file):
         source = path.read_text(encoding="utf-8")
         tree = ast.parse(source)
         counts["files"] += 1
@@ -122,11 +133,15 @@ def measure(folder: Path) -> dict[str, float]:
         for node in ast.walk(tree):
             if isinstance(node, FUNCTIONS):
                 function_lengths.append(node.end_lineno - node.lineno + 1)
+    if not counts["code"]:
+        raise ValueError(f"{folder_or_file} has no Python code: pass a file or a folder with some")
     measures: dict[str, float] = {name: counts[name] for name in ("files", "lines", "tokens")}
     measures["tokens per code line"] = counts["tokens"] / counts["code"]
     for name in ("long", "comments", "docstrings"):
         measures[f"{name}, % of lines"] = 100 * counts[name] / counts["lines"]
-    measures["function length, 95 %"] = sorted(function_lengths)[len(function_lengths) * 95 // 100]
+    if function_lengths:
+        at_95 = len(function_lengths) * 95 // 100
+        measures["function length, 95 %"] = sorted(function_lengths)[at_95]
     for name in FORMS:
         measures[f"{name} / 1,000"] = 1000 * counts[name] / counts["code"]
     return measures
@@ -134,8 +149,8 @@ def measure(folder: Path) -> dict[str, float]:
 
 def main() -> None:
     """Print the table. "long" are lines of more than 100 characters; / 1,000: per code lines."""
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "detaug")
-    for name, value in measure(folder).items():
+    path = Path(sys.argv[1] if len(sys.argv) > 1 else "detaug")
+    for name, value in measure(path).items():
         print(f"{name:36}{value:>10,.1f}")
 
 

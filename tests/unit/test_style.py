@@ -1,4 +1,4 @@
-"""The code stays as plain as it is: limits that only ever fall (see the table in CONTRIBUTING)."""
+"""The code stays as plain as it is: limits that only ever fall."""
 
 from pathlib import Path
 
@@ -24,6 +24,20 @@ TESTS_LIMITS = {
     "lambdas / 1,000": 9.5,
     "parallel assignments / 1,000": 4.5,
 }
+
+
+def test_a_single_file_is_measured_without_functions_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text("# Why.\nx = 1 if True else 2\n", encoding="utf-8")
+    measures = measure(path)
+    assert measures["lines"] == 2
+    assert measures["conditional expressions / 1,000"] == 1000
+    assert measures == measure(tmp_path)
+
+
+def test_a_folder_without_code_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has no Python code"):
+        measure(tmp_path)
 
 
 @pytest.mark.parametrize(

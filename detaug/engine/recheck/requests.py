@@ -122,6 +122,7 @@ def make_to_check(
     seconds = time.perf_counter() - start
     if not config.keeps_ledger:
         return batch, candidate
+    # Not the report's fingerprints: in those, an object that has no bytes counts by its class.
     record = batch_record(batch, seconds, config.check_ignore)
     return (batch, record), candidate
 

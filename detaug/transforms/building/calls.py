@@ -145,9 +145,10 @@ def _check_unknown(
         if arrays[known_name] is not None:
             present[role] = arrays[known_name]
     reference = next((present[role] for role in VOXEL_KEYS if role in present), None)
-    # Compare with the first sample, since the batch axis is no part of the shape.
+    # Compare with the first sample, since the batch axis is no part of the shape. An empty batch,
+    # which the caller refuses, has none.
     if of_batch and reference is not None:
-        reference = reference[0]
+        reference = next(iter(reference), None)
     space = tuple(getattr(reference, "shape", ()))[1:]
     # A list may hold the levels of deep supervision.
     items = arrays[name]
@@ -291,24 +292,12 @@ def _apply_to_batch(
         rng: each sample's Generator is keyed by a draw from it. None: they are the sample children
             of the running augmenter.
     """
-    # The image is called "data", or has that role in `keys`.
-    names = [name for name in batch if "data" in (name, transform.keys.get(name))]
-    image = names[0]
-    num_samples = len(batch[image])
-    # The shape and kind of the new batch are those of its samples' results.
-    if num_samples == 0:
-        raise ValueError(f"the batch is empty: {image} has no samples")
-    roles = {}
-    for name, role in roles_of(transform, batch, of_batch=True).items():
-        if batch[name] is not None:
-            roles[name] = role
-    for name in roles:
-        if len(batch[name]) != num_samples:
-            raise ValueError(
-                f"{image} has {num_samples} samples, but {name} has {len(batch[name])}"
-            )
+    all_roles = roles_of(transform, batch, of_batch=True)
+    roles = {name: role for name, role in all_roles.items() if batch[name] is not None}
+    if not roles:
+        raise ValueError(f"the batch has no arrays: {', '.join(all_roles)} are None")
     results = []
-    for index in range(num_samples):
+    for index in range(_count_samples(batch, roles)):
         sample = {name: batch[name][index] for name in roles}
         sample_rng = None
         if rng is not None:
@@ -317,6 +306,27 @@ def _apply_to_batch(
         result, _ = call_on_grid(transform, sample, roles, sample_rng)
         results.append(result)
     return _join_samples(results, batch, roles)
+
+
+def _count_samples(batch: Mapping[str, Any], roles: Mapping[str, str]) -> int:
+    """Return the number of samples, which is the same in all arrays that have a role.
+
+    Raises:
+        ValueError: it differs, or is 0.
+    """
+    # Errors compare with the image where there is one.
+    names = [name for name, role in roles.items() if role == "image"]
+    reference, *others = [*names, *roles]
+    num_samples = len(batch[reference])
+    # The shape and kind of the new batch are those of its samples' results.
+    if num_samples == 0:
+        raise ValueError(f"the batch is empty: {reference} has no samples")
+    for name in others:
+        if len(batch[name]) != num_samples:
+            raise ValueError(
+                f"{reference} has {num_samples} samples, but {name} has {len(batch[name])}"
+            )
+    return num_samples
 
 
 def _join_samples(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import pickle
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -152,9 +153,9 @@ def _call_with(function: Callable[..., Any], offered: Mapping[str, Any]) -> Any:
     if is_making():
         # The augmenter has seeded the global state.
         return function(**arguments)
-    before = _position_in_global_state()
+    before = _global_state()
     value = function(**arguments)
-    if _position_in_global_state() != before:
+    if _global_state() != before:
         # Two frames up: the line that asks for the scalar.
         warnings.warn(
             f"{function!r} draws from numpy.random, NumPy's global state, which nothing seeds"
@@ -187,10 +188,10 @@ def for_axes(
     return [scalar(rng, wanted, {**context, "dim": axis}) for axis in axes]
 
 
-def _position_in_global_state() -> tuple[Any, ...]:
-    # A draw moves the position; comparing all 624 words of the state would take longer.
-    state: Any = np.random.get_state(legacy=False)
-    return state["state"].get("pos"), state.get("has_gauss"), state["bit_generator"]
+def _global_state() -> bytes:
+    """Return the state of NumPy's global generator, whatever its kind, to be compared."""
+    # The whole state: its position alone is the same again after 624 words.
+    return pickle.dumps(np.random.get_state(legacy=False))
 
 
 def asks_for(wanted: Any, name: str) -> bool:

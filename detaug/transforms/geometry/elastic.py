@@ -29,6 +29,7 @@ _NEGLIGIBLE_BITS = 30.0
 # convolution.
 _NARROW = 4.0
 _UNCHANGED = np.ones(1, np.float32)
+# Voxels. batchgeneratorsv2 clips magnitudes likewise.
 _LEAST_MAGNITUDE = 1e-8
 _LN2 = 0.6931471805599453
 
@@ -45,8 +46,8 @@ def displacement(
         key: 64 bits; component d is filtered from the normals of stream d under it
             (`detaug.kernels.normals`), in the order of the array.
         sigmas: of the Gaussian filter, in voxels, one per component (each holds for all axes).
-        magnitudes: the largest absolute displacement in voxels, one per component; never less than
-            1e-8.
+        magnitudes: the wanted largest absolute displacement in voxels, one per component (see
+            `largest_displacement`).
 
     Returns:
         (3, X, Y, Z) float32 (of a plane X is 1, and there is no displacement along it), and each
@@ -68,11 +69,16 @@ def displacement(
         largest = max(-float(component.min()), float(component.max()))
         scale = np.float32(0)
         if largest > 0:
-            scale = np.float32(max(float(magnitude), _LEAST_MAGNITUDE) / largest)
+            scale = np.float32(largest_displacement(magnitude) / largest)
         # The mean is scaled likewise, since callers may move the patch back by it.
         component *= scale
         means.append(mean * float(scale))
     return field, means
+
+
+def largest_displacement(magnitude: float) -> float:
+    """Return the largest absolute displacement, in voxels, that a magnitude gives."""
+    return max(float(magnitude), _LEAST_MAGNITUDE)
 
 
 def _filter_narrowly(noise: np.ndarray, sigma: float) -> float:

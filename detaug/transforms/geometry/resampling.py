@@ -15,7 +15,7 @@ from detaug.kernels.cubic import resample_cubic
 from detaug.kernels.label_resampling import resample_labels, resample_wide_labels
 from detaug.kernels.resampling import resample_images, resample_nearest
 from detaug.transforms.building.affine import NO_DISPLACEMENT, Matrix, applied, identity
-from detaug.transforms.geometry.elastic import displacement
+from detaug.transforms.geometry.elastic import displacement, largest_displacement
 
 IMAGE_KERNELS = {
     "nearest": resample_nearest,
@@ -88,8 +88,7 @@ class PatchMap:
         middle = [(n - 1) / 2 for n in self._patch]
         if elastic is not None:
             self._field, means = displacement(patch_size, **elastic)
-            # `displacement` scales to at least 1e-8, also for a magnitude of 0.
-            largest_displacements = [max(abs(most), 1e-8) for most in elastic["magnitudes"]]
+            largest_displacements = [largest_displacement(m) for m in elastic["magnitudes"]]
             if center_deformation:
                 middle = [m + mean for m, mean in zip(middle, means, strict=True)]
         matrix = affine

@@ -21,7 +21,8 @@ from benchmarks.fidelity.results import (
     spreads,
 )
 from benchmarks.fidelity.tasks import TASKS
-from benchmarks.fidelity.training import ARMS, DETAUG, STOCK, VARIANT, seed_from_system
+from benchmarks.fidelity.training import ARMS, DETAUG, STOCK, VARIANT
+from benchmarks.forks import seed_from_system
 from benchmarks.tables.studies import spread_text
 from detaug.tools.bench.timing import in_fresh_process
 

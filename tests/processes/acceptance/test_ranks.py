@@ -92,9 +92,14 @@ def test_ranks_of_a_loader_without_an_end_need_no_number(make: Maker, n: int) ->
     assert steps(take(rank, 4)) == [2, 5, 8, 11]
 
 
-def test_one_rank_passes_over_a_tail_of_its_own(make: Maker) -> None:
+@pytest.mark.parametrize("tail", TEN)
+@pytest.mark.parametrize("batches_per_epoch", [None, 10])
+def test_a_single_rank_gets_every_batch_once_with_either_tail(
+    make: Maker, tail: str, batches_per_epoch: int | None
+) -> None:
     """A program that runs on one GPU or on several says what several do."""
-    assert list(make(count_to_ten, None, 0, seed=6, tail="pad")) == [*range(10)]
+    length = {"batches_per_epoch": batches_per_epoch}
+    assert list(make(count_to_ten, None, 0, seed=6, tail=tail, **length)) == [*range(10)]
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
+import torch
 
 from benchmarks.gpu import wheels
 from benchmarks.gpu.bench import Bench, Child, Finding
@@ -50,6 +53,11 @@ def leave_a_worker() -> Iterator[Finding]:
     yield Finding("result", "")
 
 
+def draw() -> Iterator[Finding]:
+    numbers = [random.random(), np.random.random(), torch.rand(()).item()]
+    yield Finding("numbers", "", {"numbers": numbers})
+
+
 def bench(folder: Path, seconds: float = 30) -> Bench:
     return Bench("cpu", folder, time.monotonic() + seconds)
 
@@ -57,6 +65,16 @@ def bench(folder: Path, seconds: float = 30) -> Bench:
 def test_findings_come_as_they_are_sent(tmp_path: Path) -> None:
     findings = Child(bench(tmp_path), "a child", count, 3).findings()
     assert [finding.name for finding in findings] == ["0", "1", "2"]
+
+
+def test_each_child_draws_numbers_of_its_own(tmp_path: Path) -> None:
+    """Otherwise trainings of a trainer that seeds nothing would begin with the same weights."""
+    numbers = []
+    for _ in range(2):
+        (finding,) = Child(bench(tmp_path), "a child", draw).findings()
+        numbers.append(finding.values["numbers"])
+    for first, second in zip(*numbers, strict=True):
+        assert first != second
 
 
 def test_a_child_that_raises_yields_what_it_raised(tmp_path: Path) -> None:

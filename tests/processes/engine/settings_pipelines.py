@@ -50,6 +50,20 @@ def threads_of_torch_then_changed() -> Any:
     return seen
 
 
+def threads_of_numexpr() -> Any:
+    import numexpr
+
+    return numexpr.get_num_threads()
+
+
+def threads_of_numexpr_then_changed() -> Any:
+    import numexpr
+
+    seen = numexpr.get_num_threads()
+    numexpr.set_num_threads(2)
+    return seen
+
+
 def threads_there_are() -> Any:
     return len(os.listdir("/proc/self/task"))
 

@@ -247,6 +247,48 @@ def test_batch_that_changes_the_number_of_threads_does_not_change_the_next(numbe
         assert [next(augmenter)["seen"] for _ in range(4)] == [1] * 4
 
 
+@pytest.fixture
+def numexpr() -> Iterator[Any]:
+    module = pytest.importorskip("numexpr")
+    before = module.get_num_threads()
+    yield module
+    module.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("before", "function", "calls"),
+    [
+        (1, pipelines.threads_of_numexpr, []),
+        (1, pipelines.threads_of_numexpr_then_changed, [2, 1] * 3),
+        (2, pipelines.threads_of_numexpr, [1, 2] * 3),
+        (2, pipelines.threads_of_numexpr_then_changed, [1, 2] * 3),
+    ],
+)
+def test_a_batch_made_here_sets_a_number_of_threads_only_where_it_differs(
+    numexpr: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    before: int,
+    function: Callable[[], int],
+    calls: list[int],
+) -> None:
+    """Ending threads and starting others takes some milliseconds."""
+    numexpr.set_num_threads(before)
+    numbers = []
+    set_num_threads = numexpr.set_num_threads
+
+    def count(number: int) -> Any:
+        numbers.append(number)
+        return set_num_threads(number)
+
+    monkeypatch.setattr(numexpr, "set_num_threads", count)
+    transform = pipelines.Shows(function)
+    with DeterministicAugmenter(pipelines.Counter(), transform, 0, seed=1, check=False) as aug:
+        seen = [next(aug)["seen"] for _ in range(3)]
+    assert seen == [1] * 3
+    assert numexpr.get_num_threads() == before
+    assert numbers == calls
+
+
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are counted in /proc")
 def test_forked_worker_has_one_thread_whatever_the_programs_linear_algebra_has() -> None:
     code = """if True:

@@ -23,9 +23,12 @@ import pytest
 import torch
 
 from detaug import Check, Skip, fingerprint
+from detaug.engine.wait_stats import RunStats
+from detaug.ledger.comparing import compare
 from detaug.ledger.header import portable
 from detaug.ledger.lines import NotALedger, batch_fingerprints
 from detaug.ledger.reading import LedgerSummary, read_header, records
+from detaug.ledger.writing import LedgerWriter
 from detaug.versions import NUMERICS, source_digest
 from tests.support.ledgers.runs import Draws, augmenter, digest, kinds, lines, run, steps, take
 from tests.support.logs import records_of
@@ -194,23 +197,29 @@ def test_looking_for_an_epochs_end_writes_nothing(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(("owner", "method"), [(LedgerWriter, "delivered"), (RunStats, "on_batch")])
+@pytest.mark.parametrize("num_taken", [1, 3, 5])
 def test_a_batch_whose_delivery_is_interrupted_has_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, method: str, num_taken: int
 ) -> None:
-    with augmenter(tmp_path / "run.jsonl") as made:
-        take(made, 1)
-        ledger, delivered = made._ledger, type(made._ledger).delivered
+    """Ctrl-C comes when the line is written, and before the loop has its batch."""
+    original = getattr(owner, method)
 
-        def interrupted(self: Any, *arguments: Any) -> None:
-            delivered(self, *arguments)
-            raise KeyboardInterrupt
+    def interrupted(self: Any, *arguments: Any) -> None:
+        original(self, *arguments)
+        raise KeyboardInterrupt
 
-        monkeypatch.setattr(type(ledger), "delivered", interrupted)
+    with augmenter(path) as made:
+        take(made, num_taken)
+        monkeypatch.setattr(owner, method, interrupted)
         with pytest.raises(KeyboardInterrupt):
             next(made)
         monkeypatch.undo()
-        assert [batch["at"] for batch in take(made, 2)] == [(0, 1), (0, 2)]
-    assert steps(tmp_path / "run.jsonl") == [(0, 0), (0, 1), (0, 2)]
+        assert len(steps(path)) == num_taken + 1
+        take(made, 2)
+    whole = run(path.with_name("whole.jsonl"), num_taken + 2)
+    assert steps(path) == steps(whole)
+    assert compare(path, whole).first is None
 
 
 def test_lines_of_several_threads_come_in_their_batches_order(tmp_path: Path) -> None:

@@ -51,6 +51,14 @@ def test_state_that_is_put_back_after_every_batch_is_noted() -> None:
     assert result_of("sound").notes == ()
 
 
+def test_that_no_row_has_two_workers_is_noted() -> None:
+    result = verify(pipelines.sound, **{**QUICK, "processes": [1]})
+    assert_equal_in_every_row(result)
+    (note,) = result.notes
+    assert note.startswith("no row had two workers at once")
+    assert "--processes 1,2" in note
+
+
 def test_variables_that_another_program_does_not_find_are_noted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -373,6 +373,21 @@ def transform(x):
 }
 
 SET = {
+    # It cannot be told from a cache that begins as None.
+    "an attribute that is None until it is fitted": Case(
+        """
+class Normalize:
+    def __init__(self):
+        self.mean = None
+    def fit(self):
+        self.mean = 2.0
+    def __call__(self, x):
+        return {"x": x - (self.mean or 0.0)}
+transform = Normalize()
+""",
+        "transform.mean",
+        "transform.fit()",
+    ),
     "a variable of the module": Case(
         """
 STRENGTH = 1.5

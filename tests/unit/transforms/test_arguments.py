@@ -108,6 +108,7 @@ OUT_OF_RANGE: Wrong = {
     },
     t.SpatialTransform: {
         "border_mode_seg": ["border"],
+        "elastic_deform_magnitude": [-0.1, (-1, 1)],
         "mode_image": ["linear"],
         "mode_seg": ["bicubic"],
         "p_rotation": [1.5],

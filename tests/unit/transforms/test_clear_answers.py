@@ -5,6 +5,7 @@ writes.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,11 @@ def normal_from_global_state() -> float:
     return float(np.random.normal(1, 0.01))
 
 
+def whole_state_from_global_state() -> float:
+    """Draw all 624 words of the generator, after which its position is the same."""
+    return float(np.random.uniform(0.5, 2, size=312)[0])
+
+
 def from_rng(rng: np.random.Generator) -> float:
     return rng.uniform(0.5, 2)
 
@@ -124,14 +130,27 @@ def gamma(exponent: Any) -> t.Gamma:
     return t.Gamma(exponent, 0, False, 1, 0)
 
 
-def test_a_callable_that_draws_from_numpys_global_state_is_said_to() -> None:
-    image = sample(1, SHAPE)["image"]
-    with pytest.warns(
-        UserWarning, match=r"from_global_state.* draws from numpy\.random.*called rng"
-    ):
-        gamma(from_global_state)(image=image, rng=rng())
+@pytest.mark.parametrize(
+    "callable_", [from_global_state, normal_from_global_state, whole_state_from_global_state]
+)
+def test_a_callable_that_draws_from_numpys_global_state_is_said_to(callable_: Any) -> None:
+    name = callable_.__name__
+    with pytest.warns(UserWarning, match=rf"{name}.* draws from numpy\.random.*called rng"):
+        gamma(callable_)(image=sample(1, SHAPE)["image"], rng=rng())
+
+
+@pytest.fixture
+def pcg_as_global_generator() -> Iterator[None]:
+    before = np.random.get_bit_generator()
+    np.random.set_bit_generator(np.random.PCG64(1))
+    yield
+    np.random.set_bit_generator(before)
+
+
+@pytest.mark.usefixtures("pcg_as_global_generator")
+def test_that_callable_is_found_where_the_global_generator_was_replaced() -> None:
     with pytest.warns(UserWarning, match=r"draws from numpy\.random"):
-        gamma(normal_from_global_state)(image=image, rng=rng())
+        gamma(from_global_state)(image=sample(1, SHAPE)["image"], rng=rng())
 
 
 @pytest.mark.parametrize("callable_", [from_rng, always])

@@ -176,6 +176,11 @@ OUT_OF_RANGE: list[tuple[Transform, dict[str, Any], str]] = [
         r"params\['elastic'\] have no 'magnitudes'",
     ),
     (
+        SPATIAL,
+        {"elastic": {"key": 1, "sigmas": [1] * 3, "magnitudes": [1, -0.5, 1]}},
+        r"\['magnitudes'\]\[1\] must be a number from 0 to 1e\+06, got -0.5",
+    ),
+    (
         t.Ghosting(),
         {"ghosts": [{**GHOSTS, "axis": -1}] * 2},
         r"\[0\]\['axis'\] must be a spatial axis from 0 to 2, got -1",
@@ -306,7 +311,7 @@ def extreme_in_space(shape: tuple[int, ...]) -> list[Transform]:
         random_crop=True,
         p_elastic_deform=1,
         elastic_deform_scale=(0, 5),
-        elastic_deform_magnitude=(-1000, 1000),
+        elastic_deform_magnitude=(0, 1000),
         p_rotation=1,
         rotation=(-6.28, 6.28),
         p_scaling=1,

@@ -208,6 +208,44 @@ def test_keys_of_batches(keys: dict[str, str], image_key: str, label_key: str) -
     assert fingerprint(result[label_key]) == fingerprint(expected["seg"])
 
 
+@pytest.mark.parametrize(
+    ("keys", "batch"),
+    [
+        ({"image": "data", "data": None}, {"data": np.zeros(5), "image": IMAGES}),
+        ({"image": "data"}, {"image": None, "data": IMAGES}),
+        ({}, {"data": None, "seg": LABELS_OF_BATCH}),
+    ],
+)
+def test_the_samples_of_a_batch_are_counted_in_an_array_with_a_role(
+    keys: dict[str, Any], batch: dict[str, Any]
+) -> None:
+    result = mirror(keys=keys)(**batch, rng=rng())
+    assert list(result) == list(batch)
+    for name, value in batch.items():
+        has_role = value is not None and keys.get(name, name) is not None
+        assert (result[name] is value) != has_role
+        assert np.shape(result[name]) == np.shape(value)
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ({"data": IMAGES[:0], "case": []}, "the batch is empty: data has no samples"),
+        ({"data": IMAGES[:0], "mask": IMAGES[:0]}, "the batch is empty: data has no samples"),
+        ({"data": None, "seg": None}, "the batch has no arrays: data, seg are None"),
+        (
+            {"seg": np.concatenate([LABELS_OF_BATCH] * 2), "data": IMAGES},
+            "data has 1 samples, but seg has 2",
+        ),
+    ],
+)
+def test_a_batch_whose_samples_cannot_be_counted_is_an_error(
+    batch: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        mirror()(**batch, rng=rng())
+
+
 def test_several_images_of_one_shape_are_transformed_alike() -> None:
     keys = {"t1": "image", "t2": "image", "label": "segmentation", "previous": "segmentation"}
     options = {**SHARED, "rotation": 0.4, "ds_scales": [1, 0.5]}
