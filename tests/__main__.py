@@ -1,4 +1,4 @@
-"""`python -m tests`: the default suite, one tier after the other."""
+"""The command `python -m tests`, which runs the default suite, one tier after the other."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ class Tier:
     """A part of the suite.
 
     Attributes:
-        folders: of its tests.
-        processes: that share them, on two cores. A test spends half of its time waiting for its
-            processes, hence four at a time; but not a unit test.
-        libraries: what the files import. Every process imports every file, so all of them are
-            forked from one that has imported these. Not where coverage is taken, of imports as well.
+        folders: where the tests are.
+        processes: number of processes that run them on a machine with two cores. Unit tests get
+            two. Other tests wait half of their time for processes of their own, so they get four.
+        libraries: modules that the files import. Every process imports every file, so all of them
+            are forks of one that has imported these. Empty for unit tests, as coverage counts the
+            lines that imports run.
     """
 
     folders: tuple[str, ...]
@@ -30,8 +31,8 @@ class Tier:
     libraries: tuple[str, ...] = ()
 
 
-#: Workers are forks of the process that runs the tests. With nnU-Net and the augmentation libraries
-#: in it a fork costs twice as much. So `tests/peers`, which needs them, comes by itself.
+#: Workers are forks of the process that runs the tests. After an import of nnU-Net and of the
+#: augmentation libraries a fork takes twice as long. So `tests/peers`, which needs them, is a tier.
 TIERS = {
     "peers": Tier(
         ("tests/peers",),
@@ -62,9 +63,9 @@ TIERS = {
         ("pytest", "numba", "pandas", "scipy", "batchgenerators.dataloading"),
     ),
 }
-#: Coverage of what runs without processes; of workers it would say nothing.
+#: Options for the tier "unit" alone, as code that runs in workers is not measured.
 COVERAGE = ("--cov", "--cov-report=term:skip-covered")
-#: As in `tests/conftest.py`, for what imports NumPy and torch before it.
+#: The same as in `tests/conftest.py`, for processes that import NumPy and torch before that file.
 ENVIRONMENT = {"OPENBLAS_THREAD_TIMEOUT": "4", "OMP_WAIT_POLICY": "passive"}
 
 
@@ -74,7 +75,7 @@ def distribution(tier: Tier, processes: int) -> list[str]:
         return ["--dist", "loadfile", "-n", str(processes)]
     libraries = ",".join(tier.libraries)
     python = shlex.join([sys.executable, "-m", "tests.support.forked_python", libraries])
-    # Of plugins that the libraries have imported; their asserts need no rewriting.
+    # pytest warns of plugins that the libraries have imported. Their asserts need no rewriting.
     quiet = ["-W", "ignore:Module already imported so cannot be rewritten"]
     return ["--dist", "loadfile", "--tx", f"{processes}*popen//python={python}", *quiet]
 
@@ -90,16 +91,16 @@ def main(coverage: bool, processes: int | None, arguments: tuple[str, ...]) -> N
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    failed = 0
+    first_failure = 0
     for name, tier in TIERS.items():
         command = [sys.executable, "-m", "pytest", *distribution(tier, processes or tier.processes)]
         command += [*tier.folders, *arguments]
         if coverage and name == "unit":
             command += COVERAGE
         status = subprocess.run(command, check=False).returncode
-        if not failed:
-            failed = status
-    sys.exit(failed)
+        if not first_failure:
+            first_failure = status
+    sys.exit(first_failure)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Settings, hooks and fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-# Read when NumPy and torch are imported, here and in all programs of the tests: threads that wait
-# sleep at once. OpenBLAS's would spin for 30 ms whenever they are started, which they are again
-# after every fork; OpenMP's at the end of every loop, and with several tests at a time for one that
-# has no core to run on.
+# NumPy and torch read these when they are imported, here and in all programs of the tests. They
+# make idle threads sleep at once. By default OpenBLAS's threads spin for 30 ms after every start,
+# and they are started again after every fork; OpenMP's threads spin at the end of every loop. With
+# several tests at a time, spinning threads take the cores from those that work.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# Some systems forbid bytecode files: every one of hundreds of interpreters would then compile the
-# package and the tests again.
+# Some systems set this variable. Without bytecode files each of hundreds of interpreters would
+# compile the package and the tests again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 from detaug.engine import wait_stats as health
@@ -29,7 +29,8 @@ from detaug.kernels.ahead import compile_ahead
 from detaug.kernels.compiling import all_kernels
 from tests.support.augmenters import mark_rare_cases
 
-#: Started first where tests run side by side, so that nobody waits for one of them at the end.
+#: Files and folders that are started first, in this order, where several processes run tests. A
+#: long file that is started last would keep one process busy while the others have nothing to do.
 _LONGEST = (
     "tests/peers/loops/test_trainings.py",
     "tests/peers/examples/test_documentation.py",
@@ -44,19 +45,19 @@ _LONGEST = (
     "tests/processes/",
 )
 
-#: Folders whose tests share a fixture of their package.
+#: Folders whose tests share one cluster, which takes seconds to start.
 _CLUSTERS = {"tests/peers/ray"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """With `--dist loadfile` files are handed out in the order below, not by their number of tests."""
+    """Make `--dist loadfile` keep the order below; by default it sorts files by number of tests."""
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Have one process run all files of a folder that starts a cluster, which takes seconds."""
+    """Return a scheduler that gives all files of a folder with a cluster to one process."""
     if config.option.dist != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
@@ -71,26 +72,27 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Marks before `-m` looks at them; then the longest files first, where tests run side by side."""
+    """Mark rare cases as slow, and sort the tests if several processes run them."""
+    # Before the other hooks, as `-m` selects tests by their marks there.
     mark_rare_cases(items)
     yield
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=_order_of_start)
 
-    def place(item: pytest.Item) -> int:
-        name = item.nodeid
-        return next(
-            (place for place, start in enumerate(_LONGEST) if name.startswith(start)), len(_LONGEST)
-        )
 
-    items.sort(key=place)
+def _order_of_start(item: pytest.Item) -> int:
+    """Return the index of a test's file in `_LONGEST`, or its length for all other files."""
+    for index, prefix in enumerate(_LONGEST):
+        if item.nodeid.startswith(prefix):
+            return index
+    return len(_LONGEST)
 
 
 def compile_missing_kernels(config: pytest.Config) -> None:
-    """Compile kernels that are missing, as in a fresh clone, before tests run side by side.
+    """Compile missing kernels, as in a fresh clone, before several processes run tests.
 
-    One process compiles all of them on every core, and the others wait. Else each would compile
-    what its own tests need. No test's timeout runs meanwhile.
+    One process compiles all kernels on all cores and the others wait. Otherwise each would compile
+    those that its own tests need. No test's timeout runs meanwhile.
     """
     assert config.cache is not None
     with FileLock(config.cache.mkdir("kernels") / "lock"):
@@ -98,16 +100,16 @@ def compile_missing_kernels(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """All files have been imported; from here on tests fork."""
+    """Prepare this process for tests that fork, after all files have been imported."""
     if session.config.option.collectonly:
         return
     if "PYTEST_XDIST_WORKER" in os.environ:
         compile_missing_kernels(session.config)
-    # A collection of garbage in a fork would write to every inherited object, and so copy it.
+    # A garbage collection in a fork would write to every inherited object, and so copy its memory.
     gc.collect()
     gc.freeze()
-    # For every stage of a test pytest adds a handler to each logger that keeps records to itself,
-    # as torch's forty do.
+    # Saves time: for every stage of a test pytest adds a handler to each logger that does not
+    # propagate its records, and torch has forty of these.
     for logger in logging.root.manager.loggerDict.values():
         if isinstance(logger, logging.Logger) and logger.name.startswith("torch"):
             logger.propagate = True
@@ -117,10 +119,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def nothing_comes_of_how_long_it_takes(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a run does after some seconds it does in the tests about that alone.
+    """Switch off what a run does after some seconds, except in the tests of exactly that.
 
     On a busy machine a run may last long enough to start an interpreter with another hash seed,
-    and an epoch long enough for the log to say that the loop waited.
+    and an epoch long enough for a log message that the loop waited.
     """
     monkeypatch.setattr(checks, "LONG_RUN", math.inf)
     if request.path.stem != "test_health":
@@ -129,13 +131,17 @@ def nothing_comes_of_how_long_it_takes(
 
 @pytest.fixture(autouse=True)
 def no_temporary_module_stays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A factory's folder is put into sys.path: a later test's module may have the same name."""
-    before = [*sys.path]
+    """Restore sys.path after each test, and forget the modules of its temporary folders.
+
+    A command puts a factory's folder into sys.path, and modules of two tests may have one name.
+    """
+    path_before = [*sys.path]
     yield
-    if sys.path == before:
+    if sys.path == path_before:
         return
-    sys.path[:] = before
+    sys.path[:] = path_before
     temporary = str(tmp_path_factory.getbasetemp())
     for name, module in list(sys.modules.items()):
-        if (getattr(module, "__file__", None) or "").startswith(temporary):
+        file = getattr(module, "__file__", None) or ""
+        if file.startswith(temporary):
             del sys.modules[name]

@@ -1,6 +1,6 @@
-"""Fixtures that make augmenters and start programs, and which cases of a matrix run by default.
+"""Fixtures that make augmenters and start programs, and the choice of cases that run by default.
 
-A folder's conftest imports the fixtures that its tests want.
+A folder's conftest imports the fixtures that its tests use.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tests.support.processes import Script, start_script
 START_METHODS = ("fork", "spawn", "forkserver")
 
 
-#: Tests that have a case of spawn by default: what the start method could change about batches,
-#: deaths of workers, and what travels.
+#: Tests whose cases of spawn run by default. They cover what the start method may change: batches,
+#: deaths of workers, and which objects can be pickled.
 SPAWN_ALWAYS = {
     "test_every_process_below_the_augmenter_may_be_killed_in_turn",
     "test_loader_that_cannot_travel_is_refused_at_once_with_its_place",
@@ -31,32 +31,38 @@ SPAWN_ALWAYS = {
 
 
 def mark_rare_cases(items: list[pytest.Item]) -> None:
-    """Mark as slow what repeats the claim of another case.
+    """Mark a test as slow if another case shows the same.
 
-    forkserver's cases go with the slow tests: to the engine it differs from spawn in how a worker
-    is born only. So do most of spawn's, each of which starts several interpreters that import
-    torch.
+    All cases of forkserver are slow: to the engine it differs from spawn only in how a worker
+    starts. So are most cases of spawn, as each starts several interpreters that import torch.
     """
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         methods = [value for value in parameters.values() if isinstance(value, str)]
-        rarely = getattr(item, "originalname", "") not in SPAWN_ALWAYS
-        # without workers there is no start method, and two workers show what five do
-        rarely = rarely or parameters.get("n") in (1, 5, "0")
-        # `test_kills` has the loader that any worker may read, `test_same_batches` the other one
-        if item.path.stem == "test_same_batches" and parameters.get("loader") is RandomSampler:
-            rarely = True
-        if "forkserver" in methods or ("spawn" in methods and rarely):
+        if "forkserver" in methods:
+            item.add_marker(pytest.mark.slow)
+        elif "spawn" in methods and _repeats_another_case(item, parameters):
             item.add_marker(pytest.mark.slow)
 
 
-#: Modules whose workers' batches are checked as a user has it. Elsewhere batches are checked where
-#: they are made without workers only: a check of a worker's batch costs a process, and
-#: `tests/processes/purity` is about those.
+def _repeats_another_case(item: pytest.Item, parameters: dict[str, Any]) -> bool:
+    """Return whether a case of spawn shows nothing that another case does not."""
+    if getattr(item, "originalname", "") not in SPAWN_ALWAYS:
+        return True
+    # Without workers there is no start method, and two workers show what five do.
+    if parameters.get("n") in (1, 5, "0"):
+        return True
+    # `test_kills` has the loader that any worker may read, `test_same_batches` the other one.
+    return item.path.stem == "test_same_batches" and parameters.get("loader") is RandomSampler
+
+
+#: Modules in which the batches of workers are checked, as by default for a user. In all others only
+#: batches that are made without workers are checked: to check a worker's batch costs a process, and
+#: `tests/processes/purity` tests these checks.
 WITH_CHECKS = {"test_same_batches", "test_loader_states", "test_nnunet_loader"}
 
-#: Modules whose scripts' interpreters are taken apart to the last module: they are about how a
-#: program ends.
+#: Modules about the end of a program. The interpreters of their scripts are finalized completely;
+#: see `Preloaded.run`.
 ABOUT_THE_END = {
     "test_shutdown",
     "test_loaders_own_processes",
@@ -66,10 +72,12 @@ ABOUT_THE_END = {
 
 
 def cases_with_workers(names: Iterable[str], number: int, always: Container[str]) -> list[Any]:
-    """Return cases of (name, number of workers) for a claim that holds wherever batches are made.
+    """Return cases of (name, number of workers) for a claim that holds with and without workers.
 
-    Every name has a case without workers, and one with `number` of them. Of these, those that are
-    not in `always` are slow.
+    Args:
+        names: each has a case without workers and one with workers.
+        number: of workers.
+        always: names whose case with workers runs by default; the others' is slow.
     """
     cases: list[Any] = [(name, 0) for name in names]
     for name in names:
@@ -79,41 +87,52 @@ def cases_with_workers(names: Iterable[str], number: int, always: Container[str]
 
 
 def workers(number: int, start_method: str) -> LocalProcesses | None:
-    """The augmenter's ``executor`` for so many workers: 0 take no start method."""
+    """Return the augmenter's ``executor`` for these workers: None if there are none."""
     return LocalProcesses(start_method) if number else None
 
 
 class Maker:
-    """Makes augmenters as a test asks for them and closes them when it is over."""
+    """A maker of augmenters for one test, which closes them at the test's end.
+
+    Args:
+        checks: whether batches of workers are checked unless the test says otherwise.
+    """
 
     def __init__(self, checks: bool = True) -> None:
-        self._made: list[DeterministicAugmenter] = []
+        self._augmenters: list[DeterministicAugmenter] = []
         self._checks = checks
 
     def __call__(self, *arguments: Any, **options: Any) -> DeterministicAugmenter:
-        processes = arguments[2] if len(arguments) > 2 else options.get("num_processes")
-        return self.keep(
-            DeterministicAugmenter(*arguments, **self._with_checks(processes, options))
-        )
+        """Return `DeterministicAugmenter(*arguments, **options)`."""
+        num_processes = arguments[2] if len(arguments) > 2 else options.get("num_processes")
+        options = self._with_default_check(num_processes, options)
+        return self.keep(DeterministicAugmenter(*arguments, **options))
 
     def from_dataset(self, *arguments: Any, **options: Any) -> DeterministicAugmenter:
-        options = self._with_checks(options.get("num_processes"), options)
+        """Return `DeterministicAugmenter.from_dataset(*arguments, **options)`."""
+        options = self._with_default_check(options.get("num_processes"), options)
         return self.keep(DeterministicAugmenter.from_dataset(*arguments, **options))
 
-    def _with_checks(self, processes: Any, options: dict[str, Any]) -> dict[str, Any]:
-        return options if self._checks or not processes else {"check": False, **options}
+    def _with_default_check(self, num_processes: Any, options: dict[str, Any]) -> dict[str, Any]:
+        """Return options in which ``check`` has the default of this test's module."""
+        if self._checks or not num_processes:
+            return options
+        return {"check": False, **options}
 
     def keep(self, augmenter: DeterministicAugmenter) -> DeterministicAugmenter:
-        self._made.append(augmenter)
+        """Close an augmenter at the test's end; return it."""
+        self._augmenters.append(augmenter)
         return augmenter
 
     def close(self) -> None:
-        while self._made:
-            self._made.pop().close()
+        """Close all augmenters, the last one first."""
+        while self._augmenters:
+            self._augmenters.pop().close()
 
 
 @pytest.fixture
 def make(request: pytest.FixtureRequest) -> Iterator[Maker]:
+    """Yield a `Maker` with the checks of this module."""
     maker = Maker(request.path.stem in WITH_CHECKS)
     yield maker
     maker.close()
@@ -121,31 +140,34 @@ def make(request: pytest.FixtureRequest) -> Iterator[Maker]:
 
 @pytest.fixture
 def mark(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Change a module of the parent, as proof of the start method: only forked workers see it."""
+    """Change a variable of a module; only forked workers see it, which proves the start method."""
     monkeypatch.setattr(witness, "MARK", "changed in the parent")
     return "changed in the parent"
 
 
 @pytest.fixture(params=START_METHODS)
 def start_method(request: pytest.FixtureRequest) -> str:
+    """Return each start method in turn."""
     return str(request.param)
 
 
 @pytest.fixture
 def script(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Script]]:
-    """Start a user's script; whatever of it is left at the end of the test is killed."""
-    started: list[Script] = []
+    """Yield `start_script` for this test's folder; kill what is left of the scripts afterwards."""
+    scripts: list[Script] = []
     whole_end = request.path.stem in ABOUT_THE_END
 
     def start(body: str, *arguments: str, **options: Any) -> Script:
-        started.append(start_script(tmp_path, body, *arguments, whole_end=whole_end, **options))
-        return started[-1]
+        new_script = start_script(tmp_path, body, *arguments, whole_end=whole_end, **options)
+        scripts.append(new_script)
+        return new_script
 
     yield start
-    for executor in started:
-        executor.kill_all()
+    for started_script in scripts:
+        started_script.kill_all()
 
 
 @pytest.fixture(autouse=True)
 def no_seed_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove the variable that would give every augmenter a seed."""
     monkeypatch.delenv("DETAUG_SEED", raising=False)

@@ -1,7 +1,7 @@
-"""The engine's contract (`detaug.engine.executor`), which every executor keeps.
+"""Tests of the engine's contract (`detaug.engine.executor`), which every executor keeps.
 
-A module imports the tests from here and has a fixture ``run``, which starts engines of its
-executor.
+A module imports these tests and defines a fixture ``run``, which starts engines of its executor
+(see `running`), and ``run_two``, the same for engines with two workers.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,58 +25,68 @@ from detaug import BatchError, DeterministicAugmenter, Skip, current, fingerprin
 from detaug.engine.executor import Engine, Executor
 from detaug.engine.in_process import InThisProcess
 from detaug.engine.outcomes import Position
-from tests.support.ledgers.runs import lines
+from tests.support.ledgers.runs import lines, steps
 from tests.support.waiting import run_in_threads
 
 
 class Numbers(DataLoader):
-    """Batches that say which they are, in large and small arrays, and one that fails."""
+    """A loader of batches that hold their (epoch, step) and an array; one of them may fail."""
 
     def __init__(self, fails_at: int | None = None) -> None:
         super().__init__(None, 1, infinite=True)
         self.fails_at = fails_at
 
     def generate_train_batch(self) -> dict[str, Any]:
-        now = current()
-        if now.step == self.fails_at:
+        context = current()
+        if context.step == self.fails_at:
             raise LookupError("no such case")
         return {
-            "at": (now.epoch, now.step),
-            "data": np.random.default_rng(now.step).random((1, 1, 40, 40)),
+            "at": (context.epoch, context.step),
+            "data": np.random.default_rng(context.step).random((1, 1, 40, 40)),
             "pid": 0,
         }
 
 
 class WhereMade(Numbers):
-    """Says which process made a batch."""
+    """A loader whose batches hold the pid of the process that made them."""
 
     def generate_train_batch(self) -> dict[str, Any]:
         return {**super().generate_train_batch(), "pid": os.getpid()}
 
 
+def _do_nothing() -> None:
+    """Do nothing: most engines have no gate."""
+
+
 class Running:
-    """An engine, and the augmenter that made its context."""
+    """A running engine, with the augmenter that started it.
+
+    Attributes:
+        augmenter: to which the engine belongs. Its loader is a `Numbers` by default.
+        engine: what is tested.
+        open_gate: lets in the workers that wait; see `gated`.
+    """
 
     def __init__(self, executor: Executor, **options: Any) -> None:
         loader = options.pop("loader", None) or Numbers(options.pop("fails_at", None))
-        processes = options.pop("num_processes", 2)
+        num_processes = options.pop("num_processes", 2)
+        if isinstance(executor, InThisProcess):
+            num_processes = 0
+        options.setdefault("batches_per_epoch", 4)
         self.augmenter = DeterministicAugmenter(
-            loader,
-            None,
-            0 if isinstance(executor, InThisProcess) else processes,
-            seed=5,
-            executor=executor,
-            **{"batches_per_epoch": 4, **options},
+            loader, None, num_processes, seed=5, executor=executor, **options
         )
-        self.open_gate: Callable[[], None] = lambda: None
+        self.open_gate: Callable[[], None] = _do_nothing
         self.augmenter._start()
         assert self.augmenter._engine is not None
         self.engine: Engine = self.augmenter._engine
 
     def take(self, number: int) -> list[tuple[int, int]]:
+        """Return the (epoch, step) of the next batches of a `Numbers`."""
         return [self.next()["at"] for _ in range(number)]
 
     def next(self) -> Any:
+        """Return the next batch."""
         batch = self.engine.wait()
         assert self.engine.hand_over() is batch
         return batch
@@ -83,23 +94,39 @@ class Running:
 
 @contextmanager
 def running(make: Callable[[], Executor]) -> Iterator[Callable[..., Running]]:
-    """What ``run`` yields."""
-    started: list[Running] = []
+    """Yield what ``run`` yields: a function that starts engines, which are closed afterwards.
+
+    Args:
+        make: function that returns the executor of an engine.
+    """
+    all_running: list[Running] = []
 
     def start(**options: Any) -> Running:
-        started.append(Running(make(), **options))
-        return started[-1]
+        new_running = Running(make(), **options)
+        all_running.append(new_running)
+        return new_running
 
     yield start
-    for running in started:
-        running.augmenter.close()
+    for started in all_running:
+        started.augmenter.close()
 
 
 class Shares(DataLoader):
-    """Finite: three streams share its items out. A batch says which process made it."""
+    """A finite loader whose three streams split its items among themselves.
+
+    Its batches hold the pid of the process that made them.
+    """
 
     def __init__(self) -> None:
-        super().__init__(np.arange(201), 2, 3, 7, True, True, False)
+        super().__init__(
+            np.arange(201),
+            batch_size=2,
+            num_threads_in_multithreaded=3,
+            seed_for_shuffle=7,
+            return_incomplete=True,
+            shuffle=True,
+            infinite=False,
+        )
         self.indices = list(range(201))
 
     def generate_train_batch(self) -> dict[str, Any]:
@@ -107,22 +134,27 @@ class Shares(DataLoader):
 
 
 class Gated:
-    """Makes that loader. Only the first workers may do so; those behind them wait at a gate."""
+    """A factory of `Shares` that only the first workers pass; the others wait until it is opened.
+
+    Args:
+        folder: an empty one, shared by all processes.
+        num_free: number of workers that do not wait.
+    """
 
     def __init__(self, folder: Path, num_free: int) -> None:
         self.folder = folder
         self.num_free = num_free
-        self.program = os.getpid()
+        self.program_pid = os.getpid()
 
     def __call__(self) -> Shares:
-        is_worker = os.getpid() != self.program
+        is_worker = os.getpid() != self.program_pid
         if is_worker and self._ticket() >= self.num_free:
             while not (self.folder / "open").exists():
                 time.sleep(0.01)
         return Shares()
 
     def _ticket(self) -> int:
-        """Return how many processes came before this one."""
+        """Return the number of workers that came before this one."""
         for number in itertools.count():
             try:
                 (self.folder / f"{number}").touch(exist_ok=False)
@@ -132,14 +164,17 @@ class Gated:
         raise AssertionError
 
     def open(self) -> None:
+        """Let all workers pass."""
         (self.folder / "open").touch()
 
 
 def shares(batches: Iterable[dict[str, Any]]) -> list[list[int]]:
+    """Return the indices in each batch of a `Shares`."""
     return [batch["indices"].tolist() for batch in batches]
 
 
 def expected_shares(epoch: int) -> list[list[int]]:
+    """Return the indices in each batch of an epoch of `Shares`, made without workers."""
     with DeterministicAugmenter(Shares(), None, 0, seed=5, check=False) as augmenter:
         augmenter.set_epoch(epoch)
         return shares(augmenter)
@@ -147,7 +182,10 @@ def expected_shares(epoch: int) -> list[list[int]]:
 
 @pytest.fixture
 def gated(run_two: Callable[..., Running], tmp_path: Path) -> Callable[[int], Running]:
-    """Start an engine with two workers, of which only so many come before the gate is opened."""
+    """Return a function that starts an engine with two workers.
+
+    Its argument is the number of workers that start at once; the others wait at the gate.
+    """
 
     def start(num_free: int) -> Running:
         gate = Gated(tmp_path, num_free)
@@ -192,7 +230,7 @@ def test_streams_of_a_lost_worker_are_made_by_another(gated: Callable[[int], Run
         assert time.monotonic() < deadline, "the second worker has not made a batch"
         augmenter.set_epoch(epoch + 1)
     for pid in pids - {os.getpid(), batches[-1]["pid"]}:
-        # Whoever takes its place waits at the gate.
+        # Its successor waits at the gate, so that the other worker must take over its streams.
         os.kill(pid, signal.SIGKILL)
     batches += augmenter
     assert shares(batches) == expected_shares(epoch)
@@ -236,8 +274,8 @@ def test_a_failure_is_raised_until_the_position_is_moved(run: Callable[..., Runn
     for _ in range(2):
         with pytest.raises(BatchError, match="no such case"):
             running.next()
+    # A move to the same position makes the engine try again.
     running.engine.move(running.augmenter._schedule.position)
-    # Tried again.
     with pytest.raises(BatchError, match="no such case"):
         running.next()
     running.engine.move(Position(0, 3, 3))
@@ -256,37 +294,44 @@ def test_other_ranks_steps_are_theirs(run: Callable[..., Running]) -> None:
 
 
 class Draws(DataLoader):
-    """Of global generators, with other threads given their turn in between."""
+    """A loader that draws from the global generators and lets other threads run in between."""
 
     def __init__(self) -> None:
         super().__init__(None, 1, infinite=True)
 
     def generate_train_batch(self) -> dict[str, Any]:
-        drawn = []
+        draws = []
         for _ in range(20):
-            drawn.append((random.random(), np.random.random()))
+            draws.append((random.random(), np.random.random()))
             os.sched_yield()
+            # A product of matrices runs without the interpreter's lock.
             np.random.random((40, 40)) @ np.ones((40, 40))
-        return {"at": (current().epoch, current().step), "data": np.array(drawn)}
+        return {"at": (current().epoch, current().step), "data": np.array(draws)}
 
 
-def taken_by_threads(number: int, take: Callable[[], Any], most: int) -> list[Any]:
-    """What `number` threads take that ask `most` times each, in the order in which they got it."""
-    taken: list[Any] = []
+def taken_by_threads(num_threads: int, take: Callable[[], Any], num_calls: int) -> list[Any]:
+    """Call `take` in several threads at once; return all results in the order of their arrival.
 
-    def ask() -> None:
-        for _ in range(most):
-            taken.append(take())
+    Args:
+        num_threads: number of threads.
+        take: function that is called.
+        num_calls: calls in each thread.
+    """
+    results: list[Any] = []
 
-    run_in_threads([ask] * number, "a thread has asked for its batches")
-    return taken
+    def take_repeatedly() -> None:
+        for _ in range(num_calls):
+            results.append(take())
+
+    run_in_threads([take_repeatedly] * num_threads, "a thread has asked for its batches")
+    return results
 
 
 def test_several_threads_get_each_batch_once_and_right(run: Callable[..., Running]) -> None:
     running = run(loader=Draws(), batches_per_epoch=100, check=7)
-    taken = taken_by_threads(5, lambda: next(running.augmenter), 6)
-    assert sorted(batch["at"] for batch in taken) == [(0, step) for step in range(30)]
-    for batch in taken[::5]:
+    batches = taken_by_threads(5, partial(next, running.augmenter), 6)
+    assert sorted(batch["at"] for batch in batches) == [(0, step) for step in range(30)]
+    for batch in batches[::5]:
         assert fingerprint(batch) == fingerprint(running.augmenter.replay(*batch["at"]))
 
 
@@ -294,14 +339,14 @@ def test_failures_reach_every_thread(run: Callable[..., Running]) -> None:
     running = run(fails_at=3, batches_per_epoch=100)
     running.take(3)
 
-    def take() -> str:
+    def message_of_failure() -> str:
         with pytest.raises(BatchError) as caught:
             running.next()
         return str(caught.value)
 
-    told = taken_by_threads(4, take, 5)
-    assert len(told) == 20
-    assert all("no such case" in text for text in told)
+    messages = taken_by_threads(4, message_of_failure, 5)
+    assert len(messages) == 20
+    assert all("no such case" in message for message in messages)
 
 
 def test_work_is_checked(run: Callable[..., Running]) -> None:
@@ -316,7 +361,7 @@ def test_work_is_checked(run: Callable[..., Running]) -> None:
 def test_closing_ends_what_was_started_and_may_be_repeated(run: Callable[..., Running]) -> None:
     running = run(loader=WhereMade(), check=False)
     batches = [running.next() for _ in range(4)]
-    before = fingerprint(batches[0])
+    fingerprint_before = fingerprint(batches[0])
     pids = {batch["pid"] for batch in batches}
     assert (os.getpid() not in pids) is running.engine.prefetches
     running.engine.close()
@@ -324,7 +369,7 @@ def test_closing_ends_what_was_started_and_may_be_repeated(run: Callable[..., Ru
     for pid in pids - {os.getpid()}:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-    assert fingerprint(batches[0]) == before, "what the user holds stays"
+    assert fingerprint(batches[0]) == fingerprint_before, "what the user holds stays"
 
 
 def test_a_ledger_has_every_batch_as_it_was_given(
@@ -332,23 +377,16 @@ def test_a_ledger_has_every_batch_as_it_was_given(
 ) -> None:
     running = run(ledger=tmp_path / "run.jsonl")
     aug = running.augmenter
-    given = [next(aug) for _ in range(4)]
+    batches = [next(aug) for _ in range(4)]
     with pytest.raises(StopIteration):
         next(aug)
-    given.append(next(aug))
+    batches.append(next(aug))
     running.engine.wait()
     running.engine.put_back()
-    given.append(next(aug))
+    batches.append(next(aug))
     aug.close()
-    found = [line for line in lines(tmp_path / "run.jsonl") if line["kind"] == "batch"]
-    assert [(line["epoch"], line["step"]) for line in found] == [
-        (0, 0),
-        (0, 1),
-        (0, 2),
-        (0, 3),
-        (1, 0),
-        (1, 1),
-    ]
-    for line, batch in zip(found, given, strict=True):
-        assert line["keys"] == {key: fingerprint(value) for key, value in batch.items()}
-        assert (line["worker"] == os.getpid()) is not running.engine.prefetches
+    assert steps(tmp_path / "run.jsonl") == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
+    records = [line for line in lines(tmp_path / "run.jsonl") if line["kind"] == "batch"]
+    for record, batch in zip(records, batches, strict=True):
+        assert record["keys"] == {key: fingerprint(value) for key, value in batch.items()}
+        assert (record["worker"] == os.getpid()) is not running.engine.prefetches

@@ -1,5 +1,6 @@
-"""Loaders and transforms that misbehave in one way each. Importable by workers of every start
-method.
+"""Loaders and transforms that misbehave in one way each.
+
+Workers of every start method can import this module.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ from tests.support.witness import WITNESS, witness
 
 
 class ReaderError(Exception):
-    """The user's own, with a constructor of two arguments, so that plain pickling cannot rebuild
-    it.
+    """A user's exception that can be pickled but not unpickled.
+
+    `BaseException.__reduce__` keeps the message alone, and the constructor wants two arguments.
     """
 
     def __init__(self, file: str, line: int) -> None:
         super().__init__(f"{file} is broken in line {line}")
-        self.file, self.line = file, line
+        self.file = file
+        self.line = line
 
 
 class UnpicklableError(ValueError):
-    """An exception that holds what no pickler takes."""
+    """An exception that cannot be pickled, as it holds a lock."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -37,10 +40,12 @@ class UnpicklableError(ValueError):
 
 
 def read_the_broken_case(error: BaseException) -> None:
+    """Raise an error from a function whose name tests find in the traceback."""
     raise error
 
 
 def make_error(kind: str) -> BaseException:
+    """Return the exception with this name."""
     errors: dict[str, BaseException] = {
         "value": ValueError("voxel spacing is zero"),
         "key": KeyError("case_017"),
@@ -54,24 +59,29 @@ def make_error(kind: str) -> BaseException:
 
 
 class RaisesAt(RandomLoader):
-    """Raises at given steps of given epochs, whichever process makes them."""
+    """A loader that raises at some steps of some epochs, in whichever process."""
 
     def __init__(
         self, steps: tuple[int, ...], kind: str = "value", epochs: tuple[int, ...] = (0,)
     ) -> None:
         super().__init__()
-        self.steps, self.kind, self.epochs = steps, kind, epochs
+        self.steps = steps
+        self.kind = kind
+        self.epochs = epochs
 
     def generate_train_batch(self) -> dict[str, Any]:
-        now = detaug.current()
-        if now.step in self.steps and now.epoch in self.epochs:
+        context = detaug.current()
+        if context.step in self.steps and context.epoch in self.epochs:
             read_the_broken_case(make_error(self.kind))
         return super().generate_train_batch()
 
 
 class TransformRaisesAt:
+    """A transform that raises at some steps of every epoch."""
+
     def __init__(self, steps: tuple[int, ...], kind: str = "value") -> None:
-        self.steps, self.kind = steps, kind
+        self.steps = steps
+        self.kind = kind
 
     def __call__(self, **batch: Any) -> dict[str, Any]:
         if detaug.current().step in self.steps:
@@ -80,7 +90,11 @@ class TransformRaisesAt:
 
 
 def once(flag: str) -> bool:
-    """True for the first caller on this machine that names the flag, and False ever after."""
+    """Return whether this is the first call with this flag on this machine.
+
+    Args:
+        flag: path of the file that marks the first call.
+    """
     try:
         os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
@@ -89,7 +103,7 @@ def once(flag: str) -> bool:
 
 
 class LethalToPickle:
-    """Kills, once, the process that pickles it."""
+    """An object that kills the first process that pickles it, and no other."""
 
     def __init__(self, flag: str) -> None:
         self.flag = flag
@@ -97,18 +111,19 @@ class LethalToPickle:
     def __reduce__(self) -> Any:
         if once(self.flag):
             os.kill(os.getpid(), signal.SIGKILL)
-            # The signal is on its way.
+            # The signal may arrive a moment later, and nothing may be pickled meanwhile.
             threading.Event().wait(PATIENCE)
             raise AssertionError(f"SIGKILL did not end this process within {PATIENCE:g} s")
         return LethalToPickle, (self.flag,)
 
 
 class DiesInPickling(RandomLoader):
-    """Its process dies in the middle of handing over the batch of one step."""
+    """A loader whose process dies, once, while it pickles the batch of one step."""
 
     def __init__(self, step: int, flag: str) -> None:
         super().__init__()
-        self._step, self._flag = step, flag
+        self._step = step
+        self._flag = flag
 
     def generate_train_batch(self) -> dict[str, Any]:
         batch = super().generate_train_batch()
@@ -118,21 +133,25 @@ class DiesInPickling(RandomLoader):
 
 
 class Recorder(RandomLoader):
-    """Leaves a file per batch it makes, so that a test sees what was made when and how often."""
+    """A loader that leaves a file per batch.
+
+    The files' names show which batches were made, how often, by which process and when.
+    """
 
     def __init__(self, folder: str) -> None:
         super().__init__()
         self._folder = folder
 
     def generate_train_batch(self) -> dict[str, Any]:
-        now = detaug.current()
+        context = detaug.current()
         batch = super().generate_train_batch()
-        Path(self._folder, f"{now.epoch}-{now.step}-{os.getpid()}-{time.monotonic_ns()}").touch()
+        name = f"{context.epoch}-{context.step}-{os.getpid()}-{time.monotonic_ns()}"
+        Path(self._folder, name).touch()
         return batch
 
 
 class Chatty(RandomLoader):
-    """Holds what no pickler takes under a key of the batch."""
+    """A loader whose batches cannot be pickled, as they hold a lock."""
 
     def generate_train_batch(self) -> dict[str, Any]:
         return {

@@ -2,8 +2,8 @@
 
     python -m tests.support.forked_python MODULE,... -c CODE
 
-It runs the code in a fork of an interpreter that has imported the modules. The processes that run a
-tier's tests collect the same files, which import for half a minute.
+It runs the code in a fork of an interpreter that has imported the modules. The imports of a tier's
+test files take half a minute, and without this each process of the tier would repeat them.
 """
 
 from __future__ import annotations

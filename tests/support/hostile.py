@@ -1,4 +1,4 @@
-"""Factories that do what no factory should, for every command that takes one."""
+"""Factories that misbehave, for the tests of every command that takes a factory."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from batchgenerators.dataloading.data_loader import DataLoader
 
 
 class Loader(DataLoader):
+    """An endless loader of random images."""
+
     def __init__(self) -> None:
         super().__init__(None, 2, infinite=True)
 
@@ -22,10 +24,13 @@ class Loader(DataLoader):
 
 
 def sound() -> Any:
+    """Return a pipeline without a fault."""
     return Loader(), None
 
 
 class Unprintable(Exception):
+    """An error whose text cannot be read."""
+
     def __str__(self) -> str:
         raise RuntimeError
 
@@ -80,7 +85,7 @@ def changes_signals() -> Any:
     return sound()
 
 
-#: The factory and a part of the message, by name. Every command that calls one ends with 2.
+#: Name -> (factory, part of the message). Every command that calls one of them exits with 2.
 UNUSABLE: dict[str, tuple[Any, str]] = {
     "raises": (raises, "raises RuntimeError: no data at /nowhere ("),
     "unprintable": (unprintable, "Unprintable"),
@@ -90,7 +95,7 @@ UNUSABLE: dict[str, tuple[Any, str]] = {
     "a_loader_alone": (a_loader_alone, "return (it, None)"),
 }
 
-#: Factories that work, but do something before, by name.
+#: Name -> factory that returns a sound pipeline, but has a side effect.
 ODD: dict[str, Any] = {
     "prints": prints,
     "changes_directory": changes_directory,

@@ -1,4 +1,7 @@
-"""Loaders and transforms that behave. Importable by workers of every start method."""
+"""Loaders and transforms without a fault.
+
+Workers of every start method can import this module.
+"""
 
 from __future__ import annotations
 
@@ -13,29 +16,30 @@ from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBa
 import detaug
 from tests.support.witness import WITNESS, meet, witness
 
-_chance = random.SystemRandom()
+#: A generator that no seed governs.
+_unseeded = random.SystemRandom()
 
 
 def dawdle(at_most: float) -> None:
-    """Sleep for a time that no seed governs, at most that many seconds."""
+    """Sleep for a random time of at most `at_most` seconds, which no seed governs."""
     if at_most:
-        time.sleep(_chance.uniform(0.0, at_most))
+        time.sleep(_unseeded.uniform(0.0, at_most))
 
 
 def draws(batch_size: int = 2) -> dict[str, Any]:
-    """Numbers from each global generator and from the batch's own."""
-    now = detaug.current()
+    """Return numbers from each global generator and from the batch's own Generator."""
+    context = detaug.current()
     return {
         "python": [random.random() for _ in range(3)],
         "numpy": np.random.standard_normal((batch_size, 3, 5)).astype(np.float32),
         "torch": torch.rand(batch_size, 4),
-        "own": now.generator.integers(2**62, size=3),
-        "where": (now.epoch, now.step),
+        "own": context.generator.integers(2**62, size=3),
+        "where": (context.epoch, context.step),
     }
 
 
 class RandomLoader(SlimDataLoaderBase):
-    """Endless, keeps nothing between batches; what it gives comes from random draws alone."""
+    """An endless loader that keeps nothing between batches: each is made of random draws alone."""
 
     def __init__(self, batch_size: int = 2) -> None:
         super().__init__(None, batch_size)
@@ -45,7 +49,14 @@ class RandomLoader(SlimDataLoaderBase):
 
 
 class RandomSampler(DataLoader):
-    """batchgenerators' DataLoader with infinite=True: a batch needs nothing but its random draws."""
+    """batchgenerators' DataLoader with infinite=True, whose batches depend on random draws alone.
+
+    Args:
+        batch_size: samples in a batch.
+        delay: most seconds for which `dawdle` sleeps in each batch.
+        meeting: folder at which the workers meet before their first batch; see `meet`.
+        parties: number of processes that meet.
+    """
 
     def __init__(
         self, batch_size: int = 2, delay: float = 0.0, meeting: str | None = None, parties: int = 1
@@ -63,7 +74,10 @@ class RandomSampler(DataLoader):
 
 
 class Walker(SlimDataLoaderBase):
-    """Endless and stateful: each batch holds a running sum of the draws of its stream so far."""
+    """An endless stateful loader: each batch holds the sum of its stream's draws so far.
+
+    The arguments are those of `RandomSampler`.
+    """
 
     def __init__(
         self, batch_size: int = 2, delay: float = 0.0, meeting: str | None = None, parties: int = 1
@@ -90,7 +104,7 @@ class Walker(SlimDataLoaderBase):
 
 
 class IndexLoader(DataLoader):
-    """batchgenerators' DataLoader over `range(n)`; a batch is its list of indices."""
+    """batchgenerators' DataLoader over `range(n)`, whose batches are lists of indices."""
 
     def __init__(
         self,
@@ -101,7 +115,7 @@ class IndexLoader(DataLoader):
         **options: Any,
     ):
         super().__init__(list(range(n)), batch_size, threads, seed_for_shuffle, **options)
-        # One list under two names, as batchgenerators' own test loader has it.
+        # The same list under two names, as in batchgenerators' own test loader.
         self.indices = self._data
 
     def generate_train_batch(self) -> list[int]:
@@ -109,8 +123,9 @@ class IndexLoader(DataLoader):
 
 
 class Noise:
-    """A transform that draws from each global generator and from the batch's own; `scale` is a
-    declared parameter.
+    """A transform that draws from each global generator and from the batch's own Generator.
+
+    `scale` is a declared parameter.
     """
 
     def __init__(self, scale: float = 1.0, delay: float = 0.0) -> None:
@@ -119,20 +134,19 @@ class Noise:
 
     def __call__(self, **batch: Any) -> dict[str, Any]:
         dawdle(self._delay)
-        batch["numpy"] = batch["numpy"] + self.scale * np.random.standard_normal(
-            batch["numpy"].shape
-        )
+        noise = np.random.standard_normal(batch["numpy"].shape)
+        batch["numpy"] = batch["numpy"] + self.scale * noise
         batch["torch"] = batch["torch"] + torch.randn(batch["torch"].shape)
         batch["in transform"] = (random.random(), detaug.current().generator.random())
         return batch
 
 
 class OtherNoise(Noise):
-    """The same under another class name."""
+    """The same transform under another class name."""
 
 
 class Samples(torch.utils.data.Dataset):
-    """A map-style data set whose samples hold their index, a random draw and where they were made."""
+    """A map-style data set whose samples hold their index, draws, epoch, step and sample number."""
 
     def __init__(self, n: int = 20) -> None:
         self.n = n
@@ -141,19 +155,19 @@ class Samples(torch.utils.data.Dataset):
         return self.n
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        now = detaug.current()
+        context = detaug.current()
         return {
             "index": index,
             "draw": torch.rand(3),
-            "own": now.generator.random(2),
-            "epoch": now.epoch,
-            "step": now.step,
-            "sample": now.sample,
+            "own": context.generator.random(2),
+            "epoch": context.epoch,
+            "step": context.step,
+            "sample": context.sample,
         }
 
 
 class Pairs(torch.utils.data.Dataset):
-    """Samples as (image, label) tuples, without a draw."""
+    """A map-style data set of (image, label) tuples that draws nothing."""
 
     def __init__(self, n: int = 10) -> None:
         self.n = n

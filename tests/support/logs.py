@@ -1,4 +1,4 @@
-"""What detaug has said in a test."""
+"""detaug's log records of a test."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def records_of(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    """Return the records of detaug's loggers; other libraries' are nobody's here."""
+    """Return the records of detaug's loggers, without those of other libraries."""
     return [record for record in caplog.records if record.name.split(".")[0] == "detaug"]
 
 

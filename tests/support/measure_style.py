@@ -17,7 +17,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def is_nested(node: ast.AST) -> bool:
-    """Return whether a node is a comprehension with two loops, or with another one in it."""
+    """Return whether a node is a comprehension with two loops or with an inner comprehension."""
     if not isinstance(node, COMPREHENSIONS):
         return False
     inner = [child for child in ast.walk(node) if isinstance(child, COMPREHENSIONS)]
@@ -25,7 +25,7 @@ def is_nested(node: ast.AST) -> bool:
 
 
 def is_parallel_assignment(node: ast.AST) -> bool:
-    """Return whether a node is ``a, b = x, y`` and no exchange of values."""
+    """Return whether a node is ``a, b = x, y``, unless it exchanges values."""
     if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
         return False
     if not isinstance(node.targets[0], ast.Tuple):
@@ -148,9 +148,12 @@ def measure(folder_or_file: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print the table. "long" are lines of more than 100 characters; / 1,000: per code lines."""
-    path = Path(sys.argv[1] if len(sys.argv) > 1 else "detaug")
-    for name, value in measure(path).items():
+    """Print the table.
+
+    "long" lines have more than 100 characters; "/ 1,000" means per 1,000 lines of code.
+    """
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "detaug")
+    for name, value in measure(folder).items():
         print(f"{name:36}{value:>10,.1f}")
 
 

@@ -1,5 +1,6 @@
-"""Files as a fault or somebody's hand leaves them: a value replaced, a line lost, a byte flipped.
-Drawn from a seed.
+"""Random damage to files: a value replaced, a line lost, a byte flipped.
+
+All of it is drawn from a generator of the caller, so a seed gives the same damage every time.
 """
 
 from __future__ import annotations
@@ -12,20 +13,21 @@ from typing import Any
 from click.testing import Result
 
 
-def _nested(depth: int, leaf: Any = None) -> Any:
+def _nested_lists(depth: int) -> Any:
+    value: Any = None
     for _ in range(depth):
-        leaf = [leaf]
-    return leaf
+        value = [value]
+    return value
 
 
-def _chained(depth: int) -> Any:
+def _nested_dicts(depth: int) -> Any:
     value: Any = {}
     for _ in range(depth):
         value = {"a": value}
     return value
 
 
-#: What stands in a value's place. The escape sequences paint what follows green, or go up a line.
+#: Replacements for a value. The escape sequences make the following text green, or go up a line.
 ODD: tuple[Any, ...] = (
     None,
     True,
@@ -51,14 +53,14 @@ ODD: tuple[Any, ...] = (
     ["x", 1],
     {},
     {"\x1b[2J": {"\n": [1]}},
-    _nested(60),
-    _nested(300),
-    _chained(300),
+    _nested_lists(60),
+    _nested_lists(300),
+    _nested_dicts(300),
 )
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every path into nested dicts and lists."""
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path (keys and indices) of every value in nested dicts and lists."""
     entries: Any = ()
     if isinstance(value, dict):
         entries = value.items()
@@ -66,13 +68,13 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         entries = enumerate(value)
     for name, part in entries:
         yield (*path, name)
-        yield from places(part, (*path, name))
+        yield from _paths(part, (*path, name))
 
 
 def mutated_value(value: Any, draw: random.Random) -> Any:
-    """A copy in which one value, at any depth, is another, or missing, or has another name."""
+    """Return a copy in which one value, at any depth, is replaced, removed or renamed."""
     changed = copy.deepcopy(value)
-    *path, last = draw.choice(list(places(changed)))
+    *path, last = draw.choice(list(_paths(changed)))
     holder = changed
     for name in path:
         holder = holder[name]
@@ -87,7 +89,11 @@ def mutated_value(value: Any, draw: random.Random) -> Any:
 
 
 def mutated_bytes(data: bytes, draw: random.Random) -> bytes:
-    """The bytes with a few flipped, cut out, put in or doubled, or lines exchanged."""
+    """Return the bytes after one random fault.
+
+    Either a bit is flipped, bytes are removed, repeated or inserted, the end is cut off, or two
+    lines are exchanged.
+    """
     kind = draw.randrange(6)
     start = draw.randrange(len(data))
     stop = min(len(data), start + draw.choice((1, 5, 100, 3000)))
@@ -109,8 +115,10 @@ def mutated_bytes(data: bytes, draw: random.Random) -> bytes:
 
 
 def check_ending(done: Result) -> None:
-    """A command that read such a file ended as one does: with a verdict, or status 2 and one line;
-    nothing was painted.
+    """Assert that a command that read a damaged file ended in an orderly way.
+
+    It exits with a verdict, or with 2 and one line that says why. Nothing in its output is a
+    control character, and no text of the file can be mistaken for the verdict.
     """
     assert done.exit_code in (0, 1, 2), (done.exit_code, done.output, done.exc_info)
     assert "Traceback" not in done.output, done.output
@@ -118,5 +126,4 @@ def check_ending(done: Result) -> None:
     lines = done.output.splitlines()
     if done.exit_code == 2:
         assert lines[-1].startswith("Error: "), done.output
-    # What a file says cannot be the verdict.
     assert "equal: all 250,000 batches" not in lines

@@ -1,14 +1,16 @@
-"""Programs for tests, started as forks of an interpreter that has imported detaug: in milliseconds
-rather than seconds.
+"""Programs for tests that start in milliseconds, as forks of an interpreter with detaug imported.
+
+A test's process (`Preloaded`) sends a request and the descriptors of the program's streams through
+a Unix socket to the interpreter (`serve`). The interpreter forks; the fork becomes the program
+(`_be`). The interpreter answers with the pid, and later sends the exit code.
 
 A program has its own session, pipes, environment, folder, arguments and ``__main__``. Only
-``/proc/PID`` shows the difference: the command line and environment there are those of the
-interpreter. It ends as any other: threads are awaited, exit handlers run, its objects are
-destroyed. Only with a `whole_end` are the imported modules taken apart as well, which takes half a
-second.
+``/proc/PID`` shows a difference: the command line and environment there are those of the
+interpreter. A program ends like any other: it waits for its threads, runs exit handlers and destroys
+its objects. Imported modules are destroyed with `whole_end` only, as that takes half a second.
 
-The interpreter is no descendant of the processes that run the tests. They share it, since it imports
-for seconds, and it ends when the last of them has.
+The interpreter is no descendant of the processes that run the tests. They share one, since its
+imports take seconds, and it ends after the last of them.
 """
 
 from __future__ import annotations
@@ -35,25 +37,34 @@ from typing import Any, TextIO
 
 from tests.support.waiting import PATIENCE, wait_readable
 
-# Bytes of a request.
-_MOST = 2**20
-#: Names a run of the tests for all processes that take part in it.
+#: Most bytes of a request.
+_MAX_REQUEST = 2**20
+#: The environment variable with the name of a run of the tests, which all its processes share.
 RUN_VARIABLE = "TESTS_RUN"
 _RUN = os.environ.setdefault(RUN_VARIABLE, uuid.uuid4().hex)
-#: Seconds for which the interpreter waits for somebody who needs it.
-_LINGERS = 1.0
+#: Seconds after which the interpreter ends if no process of the tests is connected.
+_IDLE_TIMEOUT = 1.0
 
 
 class Program(subprocess.Popen[str]):
-    """A program of which not we, but the interpreter that forked it sees the end."""
+    """A program whose parent is the interpreter, which sends the exit code through a socket."""
 
     def __init__(self, pid: int, stdout: TextIO, stderr: TextIO, ended: socket.socket) -> None:
-        # what Popen's methods look at; its own __init__ would start a process
-        self.args, self.pid, self.returncode = "", pid, None  # type: ignore[assignment]
-        self.stdin, self.stdout, self.stderr = None, stdout, stderr
-        self.text_mode, self.encoding, self.errors = True, None, None
-        self._input, self._communication_started, self._child_created = None, False, True
-        self._waitpid_lock, self._sigint_wait_secs = threading.Lock(), 0.25
+        # All attributes that Popen's methods read. Its own __init__ would start a process.
+        self.args = ""
+        self.pid = pid
+        self.returncode = None
+        self.stdin = None
+        self.stdout = stdout
+        self.stderr = stderr
+        self.text_mode = True
+        self.encoding = None
+        self.errors = None
+        self._input = None
+        self._communication_started = False
+        self._child_created = True
+        self._waitpid_lock = threading.Lock()
+        self._sigint_wait_secs = 0.25
         self._ended = ended
 
     def _wait(self, timeout: float | None) -> int:
@@ -62,6 +73,7 @@ class Program(subprocess.Popen[str]):
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
             answer = self._ended.recv(100)
             self._ended.close()
+            # Without an answer the interpreter itself was killed.
             self.returncode = int(answer) if answer else -signal.SIGKILL
         return self.returncode
 
@@ -73,15 +85,18 @@ class Program(subprocess.Popen[str]):
 
 
 def _default_interrupts() -> None:
-    """Let an interrupt end the program, whatever the tests' own process does with it."""
+    """Let an interrupt end the program even if the process of the tests ignores interrupts."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Preloaded:
-    """The interpreter, started when it is first needed; it imports these modules beside detaug.
+    """A connection to the interpreter, which is started when it is first needed.
 
-    Processes that ask for the same modules get the same interpreter. Without pidfds (macOS) every
+    Processes that ask for the same modules share one interpreter. Without pidfds (macOS) every
     program has an interpreter of its own.
+
+    Args:
+        modules: names of those that the interpreter imports in addition to detaug.
     """
 
     FORKS = hasattr(os, "pidfd_open")
@@ -99,52 +114,52 @@ class Preloaded:
         mark: Mapping[str, str] | None = None,
         whole_end: bool = False,
     ) -> subprocess.Popen[str]:
-        """Run a script (a path), or code as ``python -c`` takes it. `mark`: variables that the
-        interpreter itself does not have. `whole_end`: it is finalized to the last module.
+        """Start a program with pipes for its output.
+
+        Args:
+            program: path of a script, or code as ``python -c`` takes it.
+            arguments: of the program.
+            folder: its working directory.
+            environment: of the program, and of the interpreter if this call starts it.
+            mark: further variables for the program alone.
+            whole_end: whether the program destroys all imported modules at its end.
         """
-        if not self.FORKS:
-            code = [str(program)] if isinstance(program, Path) else ["-c", program]
-            return subprocess.Popen(
-                [sys.executable, *code, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                cwd=folder,
-                env={**environment, **(mark or {})},
-                start_new_session=True,
-                preexec_fn=_default_interrupts,
-            )
-        script = str(program) if isinstance(program, Path) else ""
-        code = program.read_text() if isinstance(program, Path) else program
         variables = {**environment, **(mark or {})}
-        request = [script, code, list(arguments), str(folder), variables, whole_end]
+        if not self.FORKS:
+            return _run_in_own_interpreter(program, arguments, folder, variables)
+        file = ""
+        code = program
+        if isinstance(program, Path):
+            file = str(program)
+            code = program.read_text()
+        request = [file, code, list(arguments), str(folder), variables, whole_end]
         nothing = os.open(os.devnull, os.O_RDONLY)
-        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
-        pid, ended = self._ask(request, [nothing, out_end, err_end], environment)
+        out, child_out = os.pipe()
+        err, child_err = os.pipe()
+        pid, ended = self._fork_program(request, [nothing, child_out, child_err], environment)
         return Program(pid, open(out), open(err), ended)
 
     def become(self, code: str) -> int:
-        """Run code with the streams of this process, which it gives away; return its exit code."""
+        """Run code in a fork that takes over the streams of this process; return its exit code."""
         request = ["", code, [], os.getcwd(), dict(os.environ), True]
-        # All libraries of a tier may be imported first.
-        _, ended = self._ask(request, [0, 1, 2], os.environ, patience=5 * PATIENCE)
+        # The interpreter may have to import all libraries of a tier first.
+        _, ended = self._fork_program(request, [0, 1, 2], os.environ, patience=5 * PATIENCE)
         return int(ended.recv(100) or -signal.SIGKILL)
 
-    def _ask(
+    def _fork_program(
         self,
         request: list[Any],
         streams: list[int],
         environment: Mapping[str, str],
         patience: float = PATIENCE,
     ) -> tuple[int, socket.socket]:
-        """Have a program forked; return its pid, and where its exit code will come from.
+        """Ask the interpreter to fork a program; return its pid and the socket of its exit code.
 
         Args:
             request: the arguments of `_be`.
             streams: descriptors of its stdin, stdout and stderr, which are closed here.
-            environment: of the interpreter, if it is not there yet.
-            patience: seconds until the fork is there.
+            environment: of the interpreter, if this call starts it.
+            patience: seconds until the wait for the fork fails.
         """
         if self._control is None:
             self._control = self._connected(environment)
@@ -154,12 +169,13 @@ class Preloaded:
             socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
         for stream in streams:
             os.close(stream)
-        what = "the preloaded interpreter has forked the program"
-        wait_readable(self._control, what, patience)
+        event = "the preloaded interpreter has forked the program"
+        wait_readable(self._control, event, patience)
         return int(self._control.recv(100)), ended
 
     def _connected(self, environment: Mapping[str, str]) -> socket.socket:
-        # An abstract name: it is free again when nobody listens.
+        """Return a connection to the interpreter; start it if it does not run."""
+        # An abstract address, which is free again as soon as nobody listens.
         address = f"\0detaug-{uuid.uuid5(uuid.NAMESPACE_OID, repr((_RUN, self._modules)))}"
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
@@ -174,35 +190,50 @@ class Preloaded:
         raise AssertionError(f"no interpreter answers that has imported {self._modules}")
 
     def _start(self, address: str, environment: Mapping[str, str]) -> None:
-        """Start the interpreter, unless another process is about to: one alone gets the name."""
+        """Start the interpreter, unless another process is doing so: only one can bind the name."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             try:
                 listener.bind(address)
             except OSError:
                 time.sleep(0.01)
                 return
-            # Whoever connects from here on is answered when the interpreter has imported.
+            # From here on processes can connect. They are answered after the imports.
             listener.listen()
+            code = f"from {__name__} import serve; serve{(listener.fileno(), *self._modules)}"
             started = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-c",
-                    f"from {__name__} import serve; serve{(listener.fileno(), *self._modules)}",
-                ],
+                [sys.executable, "-c", code],
                 pass_fds=[listener.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={**environment, "PYTHONUNBUFFERED": "1"},
                 start_new_session=True,
                 preexec_fn=_default_interrupts,
             )
-            # It ends as soon as it has forked the interpreter.
+            # This process only forks the interpreter, see `serve`.
             started.wait(PATIENCE)
 
     def close(self) -> None:
-        """Ask nothing of it any more; it ends when nobody else does."""
+        """Disconnect; the interpreter ends when no process is connected."""
         if self._control is not None:
             self._control.close()
             self._control = None
+
+
+def _run_in_own_interpreter(
+    program: Path | str, arguments: Sequence[str], folder: Path, environment: Mapping[str, str]
+) -> subprocess.Popen[str]:
+    """Start a program without a fork."""
+    code = [str(program)] if isinstance(program, Path) else ["-c", program]
+    return subprocess.Popen(
+        [sys.executable, *code, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env=environment,
+        start_new_session=True,
+        preexec_fn=_default_interrupts,
+    )
 
 
 PRELOADED = Preloaded()
@@ -218,84 +249,111 @@ def run_code(
     timeout: float = 240.0,
     interpreter: Preloaded = PRELOADED,
 ) -> subprocess.CompletedProcess[str]:
-    """As ``subprocess.run([sys.executable, "-c", code, *arguments], ...)``; a path is a script."""
+    """Run a program to its end and return its exit code and output, as `subprocess.run` does.
+
+    Args:
+        code: path of a script, or code as ``python -c`` takes it.
+        arguments: of the program.
+        folder: its working directory.
+        environment: of the program, and of the interpreter if this call starts it.
+        timeout: seconds after which the program is killed.
+        interpreter: forks the program.
+    """
     with interpreter.run(code, arguments, folder, environment) as program:
         try:
             out, err = program.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
-            # It leads a session: what it has started ends as well.
+            # The program leads a session, so all processes that it has started are killed as well.
             os.killpg(program.pid, signal.SIGKILL)
             raise
     return subprocess.CompletedProcess([], program.returncode, out, err)
 
 
 def serve(descriptor: int, *modules: str) -> None:
-    """The interpreter's life: until nobody asks any more. In a program it returns after the
-    program's last line.
+    """Be the interpreter: import, and fork programs until no process of the tests is connected.
+
+    It returns in the forks alone, after the program's last line.
+
+    Args:
+        descriptor: of the socket that listens.
+        modules: names of those to import in addition to detaug.
     """
+    # The process that ran this function's caller ends here, so that init adopts the interpreter.
     if os.fork():
         os._exit(0)
     import detaug
     from detaug.engine.local import coordinator, worker  # noqa: F401
 
     for module in modules:
-        # Where it cannot be imported, the program that needs it says so.
+        # If a module is missing, the program that needs it fails with its own error.
         with suppress(Exception):
             importlib.import_module(module)
-    detaug.DeterministicAugmenter  # noqa: B018  (imported when first asked for)
+    # This attribute is imported when it is first read.
+    detaug.DeterministicAugmenter  # noqa: B018
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=descriptor) as listener:
         program = _serve(listener)
     if program is None:
-        # Libraries that were imported may complain at an interpreter's end.
+        # Libraries that were imported may print errors while an interpreter is finalized.
         os._exit(0)
     program()
 
 
 def _serve(listener: socket.socket) -> Callable[[], None] | None:
-    """Fork programs for whoever connects; return what a fork is to do, and nothing at the end."""
-    # The processes that run tests.
+    """Fork programs for all processes that connect.
+
+    Returns:
+        In a fork, the function that runs the program. In the interpreter, None at its end.
+    """
+    # One connection to each process that runs tests.
     controls: set[socket.socket] = set()
-    # Pidfd → pid, whom to tell of its end.
+    # The programs: pidfd -> (pid, the socket of its exit code).
     running: dict[int, tuple[int, socket.socket]] = {}
     while True:
-        patience = None if controls else _LINGERS
-        ready = select.select([listener, *controls, *running], [], [], patience)[0]
+        timeout = None if controls else _IDLE_TIMEOUT
+        ready = select.select([listener, *controls, *running], [], [], timeout)[0]
         if not ready:
             return None
         for source in ready:
             if isinstance(source, int):
-                _tell_the_end(source, *running.pop(source))
-            elif source is listener:
+                _send_exit_code(source, *running.pop(source))
+                continue
+            if source is listener:
                 controls.add(listener.accept()[0])
-            else:
-                text, descriptors, _, _ = socket.recv_fds(source, _MOST, 4)
-                if not text:
-                    controls.remove(source)
-                    source.close()
-                    continue
-                *streams, ended = descriptors
-                pid = os.fork()
-                if not pid:
-                    for number, stream in enumerate(streams):
-                        os.dup2(stream, number)
-                    for descriptor in (*descriptors, *running):
-                        os.close(descriptor)
-                    for other in (*controls, *(tell for _, tell in running.values())):
-                        other.close()
-                    return partial(_be, *json.loads(text))
-                for stream in streams:
-                    os.close(stream)
-                running[os.pidfd_open(pid)] = pid, socket.socket(fileno=ended)
-                source.send(str(pid).encode())
+                continue
+            text, descriptors, _, _ = socket.recv_fds(source, _MAX_REQUEST, 4)
+            if not text:
+                controls.remove(source)
+                source.close()
+                continue
+            *streams, ended = descriptors
+            pid = os.fork()
+            if not pid:
+                for number, stream in enumerate(streams):
+                    os.dup2(stream, number)
+                # Close what the interpreter keeps for others: a copy of a socket that stays open
+                # would hide from its other end that the interpreter has ended.
+                for descriptor in (*descriptors, *running):
+                    os.close(descriptor)
+                for control in controls:
+                    control.close()
+                for _, other_ended in running.values():
+                    other_ended.close()
+                return partial(_be, *json.loads(text))
+            for stream in streams:
+                os.close(stream)
+            running[os.pidfd_open(pid)] = pid, socket.socket(fileno=ended)
+            source.send(str(pid).encode())
 
 
-def _tell_the_end(pidfd: int, pid: int, tell: socket.socket) -> None:
+def _send_exit_code(pidfd: int, pid: int, ended: socket.socket) -> None:
+    """Wait for a program that has ended and send its exit code to the process that started it."""
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     os.close(pidfd)
-    with tell, suppress(BrokenPipeError):
-        tell.send(str(status).encode())
+    # Nobody listens any more if that process has ended.
+    with ended, suppress(BrokenPipeError):
+        ended.send(str(status).encode())
 
 
 def _be(
@@ -306,7 +364,16 @@ def _be(
     environment: dict[str, str],
     whole_end: bool,
 ) -> None:
-    """Be the program."""
+    """Become the program and run it.
+
+    Args:
+        file: path of the script, or "" for code alone.
+        code: of the program.
+        arguments: of the program.
+        folder: its working directory.
+        environment: all its variables.
+        whole_end: whether the interpreter finalizes itself at the end, as usual.
+    """
     os.setsid()
     os.chdir(folder)
     os.environ.clear()
@@ -321,8 +388,8 @@ def _be(
     status: Any = 0
     try:
         exec(compile(code, file or "<string>", "exec"), main.__dict__)
-    except SystemExit as leaving:
-        status = leaving.code or 0
+    except SystemExit as error:
+        status = error.code or 0
         if whole_end or not isinstance(status, int):
             raise
     if not whole_end:
@@ -330,8 +397,9 @@ def _be(
 
 
 def _end(main: types.ModuleType, status: int) -> None:
-    """End after the program's last line, but for the modules. What is raised on the way, or a
-    thread that would not wait for the end, leaves it to the interpreter.
+    """End the process as an interpreter does, but without destroying the imported modules.
+
+    If an exception is raised here or a daemon thread still runs, the interpreter finalizes itself.
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

@@ -1,4 +1,4 @@
-"""Looking at processes and descriptors from outside, and running a user's script."""
+"""Functions that look at processes and descriptors from outside, and that run a user's script."""
 
 from __future__ import annotations
 
@@ -21,47 +21,50 @@ import detaug
 from tests.support.preloaded import PRELOADED
 from tests.support.waiting import PATIENCE, result_of
 
+#: The environment variable by which a script's processes are recognized.
 _MARK = "DETAUG_ACCEPTANCE_RUN"
+#: The folder from which a script imports detaug.
 _PACKAGES = str(Path(detaug.__file__).resolve().parent.parent)
 
 
 def descendants() -> list[psutil.Process]:
-    """All but the helper that Python's own multiprocessing starts once for a whole program, if some
-    test has needed it.
+    """Return all processes below this one, without multiprocessing's resource tracker.
+
+    Python starts the tracker once for a whole program, when some test first needs it.
     """
-    tracker = getattr(resource_tracker._resource_tracker, "_pid", None)  # type: ignore[attr-defined]
-    return [
-        process for process in psutil.Process().children(recursive=True) if process.pid != tracker
-    ]
+    tracker_pid = getattr(resource_tracker._resource_tracker, "_pid", None)  # type: ignore[attr-defined]
+    processes = psutil.Process().children(recursive=True)
+    return [process for process in processes if process.pid != tracker_pid]
 
 
+#: Processes that were there when the running test began.
 _earlier: set[psutil.Process] = set()
 
 
 def a_test_begins() -> None:
-    """From now on, descendants that are there already are an earlier test's."""
+    """Remember the processes of earlier tests, so that `own_processes` leaves them out."""
     _earlier.clear()
     _earlier.update(descendants())
 
 
 def own_processes() -> list[psutil.Process]:
-    """The descendants that the test has started, and those that they have started."""
+    """Return the processes that the running test has started, and all below them."""
     return [process for process in descendants() if process not in _earlier]
 
 
 def worker_pids() -> list[int]:
-    """The workers of the test's augmenters, and a process that checks: children of their helpers."""
+    """Return the pids of the test's workers and checkers, which are children of its helpers."""
     pids = []
     for helper in psutil.Process().children():
         if helper not in _earlier:
-            # It may just have ended.
+            # The helper may have ended since it was listed.
             with suppress(psutil.NoSuchProcess):
                 pids += [worker.pid for worker in helper.children()]
     return pids
 
 
 def is_over(process: psutil.Process) -> bool:
-    """Tell whether a process runs no more, though nobody may have asked how it ended."""
+    """Return whether a process has ended, even if its parent has not waited for it yet."""
     try:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -69,30 +72,39 @@ def is_over(process: psutil.Process) -> bool:
 
 
 def open_descriptors() -> dict[str, str]:
-    """Descriptor → what it stands for, of the calling process."""
-    found = {}
+    """Return the calling process's descriptors: number -> device, inode and mode of the file."""
+    files = {}
     for entry in os.listdir("/dev/fd"):
         try:
             status = os.fstat(int(entry))
-        # The descriptor of the listing itself.
         except OSError:
+            # The descriptor of the listing itself, which is closed by now.
             continue
-        found[entry] = f"{status.st_dev} {status.st_ino} {status.st_mode:o}"
-    return found
+        files[entry] = f"{status.st_dev} {status.st_ino} {status.st_mode:o}"
+    return files
 
 
-def wait_until(condition: Callable[[], bool], what: str, patience: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], event: str, patience: float = 60.0) -> None:
+    """Wait until a condition holds; fail with the event's name after `patience` seconds."""
     deadline = time.monotonic() + patience
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what}: not after {patience:g} s")
+            raise AssertionError(f"{event}: not after {patience:g} s")
         time.sleep(0.01)
 
 
 @dataclass
 class Script:
-    """A user's script run as a program in a session of its own; every process of it can be told by
-    that, or, where it has made another session, by its environment.
+    """A user's script that runs as a program in a session of its own.
+
+    Its processes are recognized by that session. Those that have made another session are
+    recognized by a variable in their environment.
+
+    Attributes:
+        process: the program.
+        mark: value of that variable.
+        lines: what the program has printed so far.
+        err: its standard error, complete after `finish`.
     """
 
     process: subprocess.Popen[str]
@@ -105,28 +117,34 @@ class Script:
         return self.process.pid
 
     def read_line(self) -> str:
+        """Wait for the next line that the program prints, and return it."""
         assert self.process.stdout is not None
         line = result_of(self.process.stdout.readline, "the script has printed a line")
         self.lines.append(line.rstrip("\n"))
         return self.lines[-1]
 
     def alive(self) -> list[int]:
-        """The pids of all processes of this run, the script's own and whoever was adopted by init;
-        no zombies.
+        """Return the pids of all processes of this run that have not ended.
+
+        The script's own process counts, and so do processes that init has adopted.
         """
-        found = []
+        pids = []
         for process in psutil.process_iter():
             try:
-                ours = (
-                    os.getsid(process.pid) == self.pid or process.environ().get(_MARK) == self.mark
-                )
-                if ours and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process.pid)
+                if self._owns(process) and process.status() != psutil.STATUS_ZOMBIE:
+                    pids.append(process.pid)
             except (psutil.Error, ProcessLookupError):
                 continue
-        return found
+        return pids
+
+    def _owns(self, process: psutil.Process) -> bool:
+        """Return whether a process belongs to this run."""
+        if os.getsid(process.pid) == self.pid:
+            return True
+        return process.environ().get(_MARK) == self.mark
 
     def others(self) -> list[int]:
+        """Return the pids of all living processes of this run but the script's own."""
         return [pid for pid in self.alive() if pid != self.pid]
 
     def kill(self) -> None:
@@ -135,20 +153,24 @@ class Script:
         self.process.wait(PATIENCE)
 
     def interrupt(self) -> None:
-        """As Ctrl-C in a terminal does: SIGINT for the whole foreground group."""
+        """Send SIGINT to the whole process group, as Ctrl-C in a terminal does."""
         os.killpg(self.pid, signal.SIGINT)
 
     def finish(self, patience: float = 60.0) -> None:
-        """Wait for the script's own process to end and for its output pipes to be closed by
-        everybody.
+        """Wait until the script's own process has ended and all its processes have closed the pipes.
+
+        Args:
+            patience: seconds until the wait fails.
         """
         out, self.err = self.process.communicate(timeout=patience)
         self.lines += out.splitlines()
 
     def assert_nobody_left(self, within: float = 60.0) -> None:
+        """Assert that all processes of this run end within these seconds."""
         wait_until(lambda: not self.alive(), "no process is left after the end", within)
 
     def kill_all(self) -> None:
+        """Kill every process of this run and close the pipes to it."""
         for pid in self.alive():
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -160,6 +182,7 @@ class Script:
         self.process.wait(timeout=30)
 
 
+#: The beginning of every script that has no `prelude` of its own.
 PRELUDE = """
 import gc, os, signal, sys, time
 import numpy as np
@@ -182,19 +205,22 @@ def augmenter(loader=None, transform=None, num_processes=2, **options):
 
 
 def environment_of_a_script() -> dict[str, str]:
-    environment = {
-        k: v for k, v in os.environ.items() if k not in ("DETAUG_SEED", "PYTHONHASHSEED")
-    }
-    environment["PYTHONPATH"] = os.pathsep.join(
-        filter(None, [_PACKAGES, os.environ.get("PYTHONPATH")])
-    )
+    """Return an environment in which a script imports this detaug and sees no seed from outside."""
+    environment = dict(os.environ)
+    environment.pop("DETAUG_SEED", None)
+    environment.pop("PYTHONHASHSEED", None)
+    paths = [_PACKAGES]
+    if os.environ.get("PYTHONPATH"):
+        paths.append(os.environ["PYTHONPATH"])
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
     environment["PYTHONUNBUFFERED"] = "1"
     return environment
 
 
 def heed_interrupts() -> None:
-    """In a child before its program begins: Ctrl-C is not ignored there, which is inherited under
-    ``nohup``.
+    """Restore the default action of SIGINT; called in a child before its program begins.
+
+    A shell lets its background jobs ignore SIGINT. If the tests are one, children inherit that.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -207,21 +233,26 @@ def start_script(
     wrap: tuple[str, ...] = (),
     whole_end: bool = False,
 ) -> Script:
-    """Run `prelude` and, under the main guard that spawn asks for, `body`; both are a user's own
-    words.
+    """Write a user's script and start it.
 
     Args:
-        folder: where the script lies and runs.
-        wrap: a command that is to run the interpreter, which is one of its own then.
+        folder: where the script is written, and its working directory.
+        body: code that is put under the main guard, which spawn needs.
+        arguments: of the script.
+        prelude: code before the main guard.
+        wrap: a command and its arguments that run the interpreter, such as ``unshare``. The script
+            is then no fork of the preloaded interpreter.
         whole_end: see `Preloaded.run`.
     """
     file = folder / f"script_{uuid.uuid4().hex[:8]}.py"
     guarded = textwrap.indent(textwrap.dedent(body).strip("\n"), "    ")
     file.write_text(f"{prelude}\nif __name__ == '__main__':\n{guarded}\n")
     mark = uuid.uuid4().hex
-    environment, marked = environment_of_a_script(), {_MARK: mark}
+    environment = environment_of_a_script()
+    marking = {_MARK: mark}
     if not wrap:
-        return Script(PRELOADED.run(file, arguments, folder, environment, marked, whole_end), mark)
+        program = PRELOADED.run(file, arguments, folder, environment, marking, whole_end)
+        return Script(program, mark)
     process = subprocess.Popen(
         [*wrap, sys.executable, str(file), *arguments],
         stdout=subprocess.PIPE,
@@ -229,7 +260,7 @@ def start_script(
         stdin=subprocess.DEVNULL,
         text=True,
         cwd=folder,
-        env={**environment, **marked},
+        env={**environment, **marking},
         start_new_session=True,
         preexec_fn=heed_interrupts,
     )

@@ -1,4 +1,4 @@
-"""What a package's public classes say of where they come from."""
+"""A check of the module names that a package's public classes carry."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import importlib
 
 
 def assert_found_under_their_own_names(module: str) -> None:
+    """Assert that each public class of a module can be imported by its own full name."""
     public = importlib.import_module(module)
-    kinds = [kind for name in public.__all__ if isinstance(kind := getattr(public, name), type)]
-    assert kinds
-    for kind in kinds:
-        if kind.__module__.startswith("detaug"):
-            assert getattr(importlib.import_module(kind.__module__), kind.__name__) is kind
+    values = [getattr(public, name) for name in public.__all__]
+    classes = [value for value in values if isinstance(value, type)]
+    assert classes
+    for cls in classes:
+        if cls.__module__.startswith("detaug"):
+            home = importlib.import_module(cls.__module__)
+            assert getattr(home, cls.__name__) is cls

@@ -1,6 +1,7 @@
-"""Ranks of a gloo group on this machine: forks of a program that a test's file is, too.
+"""Ranks of a gloo group on this machine.
 
-That program has imported torch and used none of its threads, so forking it is quick and safe.
+A test's file is also the program whose forks are the ranks. That program has imported torch and has
+used none of its threads, so forking it is quick and safe.
 """
 
 from __future__ import annotations
@@ -16,28 +17,33 @@ from typing import Any, NoReturn
 from tests.support.preloaded import run_code
 from tests.support.waiting import join
 
-#: What a launcher says, which must not come from outside.
-_LAUNCHED = ("RANK", "WORLD_SIZE", "DETAUG_SEED")
+#: Variables that a launcher sets. The ranks must not inherit them from the tests' own environment.
+_LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "DETAUG_SEED")
 
 
 def found_by_ranks(file: str, number: int, folder: Path) -> list[Any]:
-    """Run a test's file as the program that starts its ranks; return what each of them wrote.
+    """Run a test's file as the program that starts its ranks; return the results of the ranks.
 
-    Rank r writes its findings as JSON into `rank_file(folder, r)`.
+    Args:
+        file: the test's file, whose main program calls `start_ranks`.
+        number: of ranks.
+        folder: where rank r writes its results, as JSON, into `rank_file(folder, r)`.
     """
-    environment = {name: value for name, value in os.environ.items() if name not in _LAUNCHED}
-    done = run_code(Path(file), str(folder), folder=folder, environment=environment)
-    assert done.returncode == 0, done.stderr
+    environment = dict(os.environ)
+    for name in _LAUNCHER_VARIABLES:
+        environment.pop(name, None)
+    completed = run_code(Path(file), str(folder), folder=folder, environment=environment)
+    assert completed.returncode == 0, completed.stderr
     return [json.loads(rank_file(folder, rank).read_text()) for rank in range(number)]
 
 
 def rank_file(folder: Path | str, rank: int) -> Path:
-    """Return the file of a rank's findings."""
+    """Return the path of a rank's results."""
     return Path(folder, f"rank{rank}.json")
 
 
 def start_ranks(run_rank: Callable[[int, str], None], number: int, folder: str) -> NoReturn:
-    """Fork the ranks, wait for them, and exit with 0 where none of them failed."""
+    """Fork the ranks, wait for them, and exit with 0 if none of them failed, else with 1."""
     fork = multiprocessing.get_context("fork")
     ranks = [fork.Process(target=run_rank, args=(rank, folder)) for rank in range(number)]
     for rank in ranks:

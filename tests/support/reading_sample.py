@@ -1,4 +1,4 @@
-"""Choose functions and docstrings at random, to be read by somebody who did not write them.
+"""Choose functions and docstrings at random, for a reader who did not write them.
 
 Usage: python -m tests.support.reading_sample [SEED]    (default: 0)
 """
@@ -9,15 +9,15 @@ import sys
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parents[2] / "detaug"
-#: How many functions, and how many docstrings, are chosen.
+#: Number of functions, and of docstrings, that are chosen.
 _COUNT = 30
-#: A shorter function (lines) has nothing to be read.
+#: Functions of fewer lines are left out.
 _SHORTEST = 4
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def sample(seed: int) -> tuple[list[str], list[str]]:
-    """Return (functions, docstrings), each as ``path:line name``, in the order of their drawing."""
+    """Return (functions, docstrings), each as ``path:line name``, in the order drawn."""
     functions = []
     docstrings = []
     for file in sorted(_PACKAGE.rglob("*.py")):
@@ -31,8 +31,8 @@ def sample(seed: int) -> tuple[list[str], list[str]]:
                 functions.append(label)
             if ast.get_docstring(node):
                 docstrings.append(label)
-    chance = random.Random(seed)
-    return chance.sample(functions, _COUNT), chance.sample(docstrings, _COUNT)
+    rng = random.Random(seed)
+    return rng.sample(functions, _COUNT), rng.sample(docstrings, _COUNT)
 
 
 if __name__ == "__main__":

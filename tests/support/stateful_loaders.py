@@ -1,7 +1,7 @@
-"""Loaders with `state_dict` and `load_state_dict` of their own. Importable by workers of every
-start method.
+"""Loaders with `state_dict` and `load_state_dict` of their own.
 
-Each notes its `__next__` calls, with the process that made them, in a file.
+Each writes a line into a file, the diary, for every call of `__next__`: the pid of the process that
+calls. Workers of every start method can import this module.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from tests.support.witness import WITNESS, witness
 
 
 def calls(diary: Path) -> list[int]:
-    """The processes of all calls, in order."""
+    """Return the pid of every call in a diary, in order."""
     if not diary.exists():
         return []
     return [int(line) for line in diary.read_text().split()]
 
 
 def note(diary: str) -> None:
+    """Write the pid of the calling process into a diary."""
+    # Unbuffered and in append mode, so that lines of several processes do not mix.
     with open(diary, "ab", buffering=0) as file:
         file.write(b"%d\n" % os.getpid())
 
 
 class Chain:
-    """An iterator that ends (or does not, with length 0): each batch depends on all that came
-    before it in its stream.
+    """An iterator whose batch depends on all batches before it in its stream.
 
-    Its state is nested, and holds a list.
+    It ends after `length` batches, or never with length 0. Its state is nested and holds a list.
     """
 
     def __init__(self, diary: Path, length: int = 0) -> None:
@@ -51,8 +52,10 @@ class Chain:
             self.count = 0
             raise StopIteration
         self.count += 1
-        drawn = float(np.random.standard_normal())
-        self.link = {"sum": self.link["sum"] * 0.9 + drawn, "last": [self.link["last"][1], drawn]}
+        draw = float(np.random.standard_normal())
+        new_sum = self.link["sum"] * 0.9 + draw
+        last_two = [self.link["last"][1], draw]
+        self.link = {"sum": new_sum, "last": last_two}
         return {
             "count": self.count,
             "sum": self.link["sum"],
@@ -63,6 +66,7 @@ class Chain:
         }
 
     def extra(self) -> Any:
+        """Return what a subclass adds to every batch."""
         return None
 
     def state_dict(self) -> dict[str, Any]:
@@ -74,13 +78,13 @@ class Chain:
 
 
 class SteppedChain(Chain):
-    """The same, without a way back."""
+    """A `Chain` whose state can be saved but not loaded."""
 
     load_state_dict = None  # type: ignore[assignment]
 
 
 class EpochChain(Chain):
-    """Is told the epoch."""
+    """A `Chain` that has `set_epoch`."""
 
     epoch = -1
 
@@ -93,7 +97,7 @@ class EpochChain(Chain):
 
 
 class OwnGenerator(Chain):
-    """Owns a generator, which is part of its state."""
+    """A `Chain` that owns a generator, which is part of its state."""
 
     def __init__(self, diary: Path, length: int = 0) -> None:
         super().__init__(diary, length)
@@ -105,7 +109,7 @@ class OwnGenerator(Chain):
         return self.total
 
     def state_dict(self) -> dict[str, Any]:
-        # Whoever is asked for a state may draw.
+        # A `state_dict` that draws must not change the batches that follow.
         np.random.random(3)
         return {**super().state_dict(), "total": self.total, "rng": self.rng.bit_generator.state}
 
@@ -116,8 +120,10 @@ class OwnGenerator(Chain):
 
 
 class StatefulDataLoader:
-    """As torchdata's: an iterable that shuffles anew in every pass, and whose next `iter` goes on
-    from a loaded state.
+    """An iterable that behaves as torchdata's loader of this name.
+
+    It draws a new order in every pass. After `load_state_dict` the next `iter` continues the pass
+    of the state.
     """
 
     def __init__(self, diary: Path, length: int = 7) -> None:
@@ -159,21 +165,21 @@ class StatefulDataLoader:
 
 
 class Tuples(Chain):
-    """Its state is not what JSON gives back."""
+    """A `Chain` whose state JSON changes: a tuple comes back as a list."""
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "shape": (1, 2)}
 
 
 class Refusing(Chain):
-    """Cannot go back."""
+    """A `Chain` whose `load_state_dict` always fails."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         raise RuntimeError("no way back")
 
 
 class Forgetful(Chain):
-    """Its state leaves the sum out."""
+    """A `Chain` whose state lacks the sum."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"count": self.count}
@@ -183,7 +189,7 @@ class Forgetful(Chain):
 
 
 class Noise:
-    """A transform that draws."""
+    """A transform that draws from NumPy's global generator."""
 
     def __call__(self, **batch: Any) -> dict[str, Any]:
         return {**batch, "drawn": np.random.random(3)}

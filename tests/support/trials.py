@@ -1,4 +1,4 @@
-"""The interpreters of `verify`, as forks of one that has imported detaug and nothing of the tests."""
+"""A fixture that makes the interpreters of `verify` forks of one that has imported detaug."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ main(connection.detach())
 def preloaded_trials(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Have `verify` start forks of an interpreter that has imported torch already.
+    """Make `verify` start forks of an interpreter that has already imported torch.
 
-    Importing it takes most of the time of `verify`. Interpreters of their own are for programs of
-    their own, and for hash seeds, which a fork cannot have.
+    The import takes most of the time of `verify`. A fork keeps the hash seed of its interpreter, so
+    tests of hash seeds do not use this fixture.
     """
 
     def start_in_a_fork(hash_seed: int) -> tuple[Any, Connection]:
+        """Start the program in a fork; return it and the parent's end of the connection."""
         with socket.socket(socket.AF_UNIX) as server:
             address = str(tmp_path_factory.mktemp("trials") / "s")
             server.bind(address)

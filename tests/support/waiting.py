@@ -1,4 +1,7 @@
-"""Waits that end: after two minutes they fail, and say what they waited for."""
+"""Waits with a bound: after two minutes they fail and name what they waited for.
+
+The argument `event` is that name, such as "the worker has ended".
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
-#: Seconds; a busy machine takes one of these minutes to import torch.
+#: Seconds. On a busy machine an import of torch alone takes half of them.
 PATIENCE = 120.0
 
 
@@ -26,73 +29,74 @@ class Running(Protocol):
     def is_alive(self) -> bool: ...
 
 
-def join(running: Running, what: str, patience: float = PATIENCE) -> None:
+def join(running: Running, event: str, patience: float = PATIENCE) -> None:
     """Wait until a thread or process has ended."""
     running.join(patience)
-    assert not running.is_alive(), f"{what}: not after {patience:g} s"
+    assert not running.is_alive(), f"{event}: not after {patience:g} s"
 
 
-def exit_code(pid: int, what: str, patience: float = PATIENCE) -> int:
+def exit_code(pid: int, event: str, patience: float = PATIENCE) -> int:
     """Wait until a forked child has ended; return its exit code, negative for a signal."""
     deadline = time.monotonic() + patience
     while True:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status)
-        assert time.monotonic() < deadline, f"{what}: not after {patience:g} s"
+        assert time.monotonic() < deadline, f"{event}: not after {patience:g} s"
         time.sleep(0.005)
 
 
-def run_in_threads(functions: Iterable[Callable[[], object]], what: str) -> None:
+def run_in_threads(functions: Iterable[Callable[[], object]], event: str) -> None:
     """Call functions at the same time, each in a thread of its own, and wait for all of them."""
-    # A thread that waits for ever must not keep the interpreter from its end.
+    # Daemons, as a thread that waits for ever would otherwise keep the interpreter alive.
     threads = [threading.Thread(target=function, daemon=True) for function in functions]
     for thread in threads:
         thread.start()
     for thread in threads:
-        join(thread, what)
+        join(thread, event)
 
 
 def run_program(
     command: Sequence[str], timeout: float = PATIENCE, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, and return what it printed; kill it where it does not end."""
+    """Run a command and return its exit code and output; kill it after `timeout` seconds."""
     return subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=timeout, **options
     )
 
 
-def receive(connection: Connection, what: str) -> Any:
-    """Return what comes through a connection."""
-    wait_readable(connection, what)
+def receive(connection: Connection, event: str) -> Any:
+    """Return the next object that comes through a connection."""
+    wait_readable(connection, event)
     return connection.recv()
 
 
-def wait_for_line(lines: Iterable[str], text: str, what: str, patience: float = PATIENCE) -> None:
-    """Read what a program prints until a line has a text."""
-    seen: list[str] = []
+def wait_for_line(lines: Iterable[str], text: str, event: str, patience: float = PATIENCE) -> None:
+    """Read a program's output until a line contains a text."""
+    lines_read: list[str] = []
 
     def read() -> bool:
         for line in lines:
-            seen.append(line)
+            lines_read.append(line)
             if text in line:
                 return True
         return False
 
-    assert result_of(read, what, patience), "".join(seen)[-6000:]
+    assert result_of(read, event, patience), "".join(lines_read)[-6000:]
 
 
-def wait_readable(source: Any, what: str, patience: float = PATIENCE) -> None:
+def wait_readable(source: Any, event: str, patience: float = PATIENCE) -> None:
     """Wait until a descriptor, or an object with a `fileno`, can be read without waiting."""
-    # select() cannot watch descriptors above 1023.
-    waiting = select.poll()
-    waiting.register(source, select.POLLIN)
-    assert waiting.poll(1000 * patience), f"{what}: not after {patience:g} s"
+    # poll(), as select() cannot watch descriptors above 1023.
+    poller = select.poll()
+    poller.register(source, select.POLLIN)
+    assert poller.poll(1000 * patience), f"{event}: not after {patience:g} s"
 
 
-def result_of(function: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
-    """Return what a function returns that may wait; it is called in a thread, which is left behind
-    where it waits for ever.
+def result_of(function: Callable[[], T], event: str, patience: float = PATIENCE) -> T:
+    """Return the result of a function that may wait, or raise what it raises.
+
+    The function is called in a daemon thread, which is abandoned if it waits for too long.
     """
     future: Future[T] = Future()
 
@@ -104,5 +108,5 @@ def result_of(function: Callable[[], T], what: str, patience: float = PATIENCE) 
 
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
-    join(thread, what, patience)
+    join(thread, event, patience)
     return future.result(0)

@@ -1,4 +1,4 @@
-"""Who made a batch: evidence that a worker was another process, and of which start method."""
+"""Evidence in a batch of which process made it, and of that process's start method."""
 
 from __future__ import annotations
 
@@ -9,66 +9,79 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+#: Key of the witness in a batch.
 WITNESS = "witness"
 
-# A test changes this in its own process. A forked worker sees the change; a spawned one and one of
-# a forkserver import the module anew and see the value below.
+# A test changes this in its own process. A forked worker inherits the change. A worker of spawn or
+# of a forkserver imports this module itself and has the value below.
 MARK = "as imported"
 
+#: Folders at which this process has already met the others.
 _met: set[str] = set()
 
 
 def witness() -> dict[str, Any]:
-    """What the calling process knows of itself.
+    """Return what identifies the calling process and how it was started.
 
-    `interpreter` is an address, which the kernel chooses at random for every executed interpreter
-    and which a fork keeps: equal values mean a common forked ancestor.
+    `interpreter` is an address. The kernel chooses it at random for every executed interpreter, and
+    a fork keeps it, so processes with equal values have a common forked ancestor.
     """
     return {"pid": os.getpid(), "mark": MARK, "interpreter": id(sys.modules)}
 
 
 def meet(folder: str | None, parties: int, patience: float = 100.0) -> None:
-    """Wait, once per process, until `parties` processes have come to the same folder."""
+    """Wait, once per process, until `parties` processes have come to the same folder.
+
+    Args:
+        folder: where each process leaves a file; with None nobody waits.
+        parties: number of processes.
+        patience: seconds until the wait fails.
+    """
     if folder is None or folder in _met:
         return
     _met.add(folder)
-    place = Path(folder)
-    (place / str(os.getpid())).touch()
+    meeting = Path(folder)
+    (meeting / str(os.getpid())).touch()
     deadline = time.monotonic() + patience
-    while len(list(place.iterdir())) < parties:
+    while len(list(meeting.iterdir())) < parties:
         if time.monotonic() > deadline:
-            raise TimeoutError(
-                f"{len(list(place.iterdir()))} of {parties} processes came to {folder}"
-            )
+            num_present = len(list(meeting.iterdir()))
+            raise TimeoutError(f"{num_present} of {parties} processes came to {folder}")
         time.sleep(0.01)
 
 
 def without_witness(batch: Any) -> Any:
-    return {k: v for k, v in batch.items() if k != WITNESS} if isinstance(batch, Mapping) else batch
+    """Return a batch without its witness; a batch that is no mapping has none."""
+    if not isinstance(batch, Mapping):
+        return batch
+    return {key: value for key, value in batch.items() if key != WITNESS}
 
 
 def assert_made_by_workers(
     start_method: str, batches: Iterable[Mapping[str, Any]], at_least: int = 1
 ) -> None:
-    """The batches come from at least that many other processes, all started by `start_method`.
+    """Assert that at least `at_least` other processes, all of one start method, made the batches.
 
-    Call it while MARK still has the value it had when the workers were started, which is not "as
-    imported".
+    Call it while MARK still has the value that it had when the workers were started, which must not
+    be "as imported".
     """
-    seen = {w["pid"]: w for w in (batch[WITNESS] for batch in batches)}
-    assert os.getpid() not in seen, "a batch was made in the calling process"
-    assert len(seen) >= at_least, f"only {len(seen)} processes made batches"
-    here = witness()
-    assert here["mark"] != "as imported"
-    marks = {w["mark"] for w in seen.values()}
-    salts = {w["interpreter"] for w in seen.values()}
+    witnesses = {}
+    for batch in batches:
+        witnesses[batch[WITNESS]["pid"]] = batch[WITNESS]
+    assert os.getpid() not in witnesses, "a batch was made in the calling process"
+    assert len(witnesses) >= at_least, f"only {len(witnesses)} processes made batches"
+    parent = witness()
+    assert parent["mark"] != "as imported"
+    marks = {worker["mark"] for worker in witnesses.values()}
+    interpreters = {worker["interpreter"] for worker in witnesses.values()}
     if start_method == "fork":
-        assert marks == {here["mark"]}, "a forked worker inherits what the parent's modules hold"
-        assert salts == {here["interpreter"]}
+        assert marks == {parent["mark"]}, "a forked worker inherits what the parent's modules hold"
+        assert interpreters == {parent["interpreter"]}
         return
     assert marks == {"as imported"}, f"a worker of {start_method} imports modules anew"
-    assert here["interpreter"] not in salts
+    assert parent["interpreter"] not in interpreters
     if start_method == "spawn":
-        assert len(salts) == len(seen), "each spawned worker is an interpreter of its own"
+        num_workers = len(witnesses)
+        assert len(interpreters) == num_workers, "each spawned worker is an interpreter of its own"
     else:
-        assert len(salts) == 1, "workers of one forkserver are forks of one interpreter"
+        assert len(interpreters) == 1, "workers of one forkserver are forks of one interpreter"

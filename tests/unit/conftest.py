@@ -1,4 +1,4 @@
-"""A unit test starts no process and leaves the interpreter's tracing as it found it, or fails."""
+"""Fixtures by which a unit test fails if it starts a process or changes the interpreter's tracing."""
 
 from __future__ import annotations
 
@@ -14,33 +14,35 @@ from tests.support.augmenters import no_seed_from_outside
 
 __all__ = ["no_seed_from_outside"]
 
-#: What the interpreter says before it starts one; `multiprocessing` goes through these as well.
+#: Audit events that come before the start of a process. `multiprocessing` raises them as well.
 _STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
+#: Those of the running test.
 _started: list[str] = []
 
 
-def _note(event: str, arguments: tuple[Any, ...]) -> None:
-    # Where kernels are missing, as in a fresh clone, whichever test needs them first has them
-    # compiled.
+def _record_start(event: str, arguments: tuple[Any, ...]) -> None:
+    """Record an audit event if it starts a process."""
+    # In a fresh clone the first test that needs kernels starts processes that compile them.
     if event in _STARTS and "detaug.kernels.ahead" not in str(arguments):
         _started.append(event)
 
 
-sys.addaudithook(_note)
+sys.addaudithook(_record_start)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def matplotlib_knows_the_fonts() -> None:
-    """Import what lists the system's fonts: on a new machine it starts a process for that, once."""
+    """Import matplotlib's list of fonts, as its first import on a machine starts a process."""
     with suppress(ImportError):
         importlib.import_module("matplotlib.font_manager")
 
 
 @pytest.fixture(autouse=True)
 def no_process_is_started(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that has started a process."""
     _started.clear()
     yield
-    # torch.compile may start a compiler.
+    # Slow tests use torch.compile, which may start a compiler.
     if request.node.get_closest_marker("slow"):
         return
     assert not _started, (
@@ -51,7 +53,9 @@ def no_process_is_started(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def tracing_stays() -> Iterator[None]:
-    """Coverage is taken through it: a test that ends it ends the coverage of all that run after it."""
-    before = sys.gettrace(), sys.getprofile()
+    """Fail a test that changes the trace function: coverage of all later tests would be lost."""
+    trace_before = sys.gettrace()
+    profile_before = sys.getprofile()
     yield
-    assert (sys.gettrace(), sys.getprofile()) == before
+    assert sys.gettrace() == trace_before
+    assert sys.getprofile() == profile_before

@@ -1,4 +1,4 @@
-"""Steps, streams, turns and ranks."""
+"""The arithmetic of steps, streams, turns and ranks."""
 
 from __future__ import annotations
 
@@ -17,34 +17,33 @@ def test_step_stream_and_turn_follow_from_each_other(num_streams, step):
     assert plan.step_of(plan.stream_of(step), plan.turn_of(step)) == step
 
 
-def places(plan: StepPlan, first: int) -> list[int]:
-    """Those of one rank, from its first on."""
-    found, step = [], first
-    while step < plan.end(plan.phase_of(first)):
-        found.append(step)
-        step += plan.world_size
-    return found
+def steps_of_rank(plan: StepPlan, first: int) -> list[int]:
+    """Return the steps of a plan's rank, from the first one to the epoch's end."""
+    end = plan.end(plan.phase_of(first))
+    return list(range(first, end, plan.world_size))
 
 
 @given(streams, st.integers(1, 9), st.integers(0, 200), st.sampled_from(TAILS), st.integers(0, 60))
 def test_ranks_take_every_step_once_but_for_the_tail(
     num_streams, world_size, num_steps, tail, origin
 ):
-    """Also where they go on from a step up to which another number of ranks took them."""
+    # Another number of ranks has taken the steps before the origin.
     origin = min(origin, num_steps)
-    taken, made = [], []
+    all_steps = []
+    # In the padded tail a rank makes the batch of an earlier step.
+    all_made_at = []
     for rank in range(world_size):
         plan = StepPlan(num_streams, rank, world_size, num_steps, tail)
-        own = places(plan, origin + rank)
-        assert len(own) == plan.share_of(num_steps - origin)
-        taken += own
-        made += [plan.step_at(step) for step in own]
-    left = (num_steps - origin) % world_size
-    padding = (world_size - left) % world_size
+        rank_steps = steps_of_rank(plan, origin + rank)
+        assert len(rank_steps) == plan.share_of(num_steps - origin)
+        all_steps += rank_steps
+        all_made_at += [plan.step_at(step) for step in rank_steps]
+    num_left = (num_steps - origin) % world_size
+    num_padded = (world_size - num_left) % world_size
     if tail == "drop":
-        assert sorted(taken) == sorted(made) == list(range(origin, num_steps - left))
-    else:
-        assert sorted(taken) == list(range(origin, num_steps + padding))
-        assert sorted(made) == sorted(
-            [*range(origin, num_steps), *(i % num_steps for i in range(padding))]
-        )
+        expected = list(range(origin, num_steps - num_left))
+        assert sorted(all_steps) == sorted(all_made_at) == expected
+        return
+    padding = [i % num_steps for i in range(num_padded)]
+    assert sorted(all_steps) == list(range(origin, num_steps + num_padded))
+    assert sorted(all_made_at) == sorted([*range(origin, num_steps), *padding])

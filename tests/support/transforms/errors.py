@@ -1,4 +1,4 @@
-"""How far a result is from the exact one."""
+"""Measures of the distance between a result and the exact one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 
 
 def largest_error(result: Any, exact: Any) -> float:
-    """Return the largest difference of two arrays' values."""
+    """Return the largest absolute difference between two arrays."""
     return float(np.abs(result - exact).max())
 
 
 def root_mean_square_error(result: Any, exact: Any) -> float:
-    """Return the root of the mean squared difference."""
+    """Return the root of the mean squared difference between two arrays."""
     return float(np.sqrt(np.mean((result - exact) ** 2)))

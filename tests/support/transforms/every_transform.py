@@ -1,4 +1,4 @@
-"""One of every transform, always on, with ranges wide enough to reach most of its code."""
+"""One instance of every transform, which is always applied and reaches most of its code."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ import numpy as np
 from detaug import transforms as t
 from detaug.transforms import bgv2
 
+#: A function of the number of spatial axes that returns a new transform.
 Make = Callable[[int], t.Transform]
 
+#: Radians.
 ANGLES = (-math.pi, math.pi)
 
 
 def fixed(kind: Any, *arguments: Any, **options: Any) -> Make:
-    """Return a function that makes the same transform for any number of axes."""
+    """Return a function that makes a transform without regard to the number of axes."""
 
     def make(_: int) -> t.Transform:
         return kind(*arguments, **options)
@@ -28,17 +30,17 @@ def fixed(kind: Any, *arguments: Any, **options: Any) -> Make:
 
 
 def spatial(**options: object) -> Make:
-    """Return a function that makes a spatial transform to a patch smaller than the input."""
+    """Return a function that makes a spatial transform whose patch is smaller than the input."""
 
     def make(dims: int) -> t.Transform:
-        always = {
+        defaults = {
             "p_rotation": 1,
             "rotation": ANGLES,
             "p_scaling": 1,
             "scaling": (0.7, 1.4),
             "random_crop": False,
         }
-        return t.SpatialTransform((14, 12, 10)[:dims], 0, **{**always, **options})
+        return t.SpatialTransform((14, 12, 10)[:dims], 0, **{**defaults, **options})
 
     return make
 
@@ -50,10 +52,11 @@ def foreign(**arrays: Any) -> dict[str, Any]:
 
 
 def to_2d_and_back(dims: int) -> t.Transform:
+    """Return a rotation of every slice; nothing is done to images that have no slices."""
     if dims != 3:
         return t.Compose([])
-    turn = t.SpatialTransform((12, 10), 0, False, p_rotation=1)
-    return t.Compose([t.Convert3DTo2D(), turn, t.Convert2DTo3D()])
+    rotation = t.SpatialTransform((12, 10), 0, False, p_rotation=1)
+    return t.Compose([t.Convert3DTo2D(), rotation, t.Convert2DTo3D()])
 
 
 def binary_operator(_: int) -> t.Transform:
@@ -123,7 +126,7 @@ def public_transforms() -> set[str]:
     return names
 
 
-#: A function of the number of spatial axes, by name.
+#: Name -> function that makes the transform.
 EVERY: dict[str, Make] = {
     "Anisotropy": fixed(t.Anisotropy, downsampling=(1.5, 5), synchronize_channels=False),
     "Anisotropy, box": fixed(

@@ -1,4 +1,4 @@
-"""Generators for tests: the same ones every time."""
+"""Seeded generators and arrays of random numbers for tests."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from detaug.kernels.threefry import key_words
 
 
 def rng(seed: int = 3, step: int = 0) -> np.random.Generator:
-    """Detaug's, of a seed and a step."""
+    """Return the Generator that detaug derives from a seed for a step of epoch 0."""
     return SeedTree(seed).generator(0, step)
 
 
 def generator(seed: int = 0) -> np.random.Generator:
-    """NumPy's usual one."""
+    """Return NumPy's default Generator for a seed."""
     return np.random.default_rng(seed)
 
 
 def noise(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
-    """Standard normals, float32."""
+    """Return standard normals, float32."""
     return generator(seed).standard_normal(shape).astype(np.float32)
 
 
 def normals(shape: tuple[int, ...], key: int, stream: int = 0, scale: float = 1.0) -> np.ndarray:
-    """Those of detaug's counter, float32."""
+    """Return normals of detaug's counter-based generator, float32, with this standard deviation."""
     out = np.zeros(shape, np.float32)
     flat = out.reshape(-1)
     add_normals(flat, flat, np.float32(scale), *key_words(key), np.uint32(stream))
@@ -33,7 +33,7 @@ def normals(shape: tuple[int, ...], key: int, stream: int = 0, scale: float = 1.
 
 
 def scan(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
-    """Noise of another scale and mean for every seed, float32."""
+    """Return normals whose scale and mean also depend on the seed, float32."""
     rng = generator(seed)
     scale = 10 ** rng.uniform(-2, 2)
     offset = rng.uniform(-3, 3)

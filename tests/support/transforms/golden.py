@@ -1,8 +1,8 @@
-"""Fingerprints of what the pipelines and each transform give: the same on every machine.
+"""Fingerprints of the outputs of all pipelines and transforms, which are equal on every machine.
 
-`python -m tests.support.transforms.golden` prints them, with what the process found of the CPU;
-`--write` puts them into golden.json; that is right only together with a new
-`detaug.versions.NUMERICS`, if any has changed.
+`python -m tests.support.transforms.golden` prints them, with what the process uses of its CPU.
+`--write` writes them into golden.json. If a fingerprint has changed, raise
+`detaug.versions.NUMERICS` as well.
 """
 
 from __future__ import annotations
@@ -29,12 +29,17 @@ from tests.support.transforms.every_transform import EVERY
 FILE = Path(__file__).with_name("golden.json")
 
 SEEDS = range(6)
-LITTLE, MUCH = math.radians(30), math.radians(180)
+#: Rotations, in radians.
+LITTLE = math.radians(30)
+MUCH = math.radians(180)
 SCALES = [[1, 1, 1], [0.5, 0.5, 0.5], [0.25, 0.25, 0.25]]
 
 
 def image(seed: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Even numbers from -2 to 2 in steps of 2^-22, which every machine makes alike."""
+    """Return uniform numbers from -2 to 2 in steps of 2^-22, float32.
+
+    They are computed without rounding, so every machine makes the same ones.
+    """
     words = np.random.PCG64DXSM(seed).random_raw(math.prod(shape))
     integers = (words >> np.uint64(40)).astype(np.float32)
     numbers = integers * np.float32(2.0**-22) - np.float32(2)
@@ -42,7 +47,12 @@ def image(seed: int, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def labels(seed: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Balls of labels 1 and 2 on 0, and an outer layer of -1; int16."""
+    """Return a segmentation, int16: balls of labels 1 and 2 on 0, and an outer layer of -1.
+
+    Args:
+        seed: of the balls' middles.
+        shape: ``(C, *space)``; all channels are equal.
+    """
     _, *space = shape
     result = np.full(shape, -1, np.int16)
     inside = tuple(slice(1, length - 1) for length in space)
@@ -59,12 +69,12 @@ def labels(seed: int, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def sample(seed: int, shape: tuple[int, ...], channels: int = 2) -> dict[str, np.ndarray]:
-    """A sample with two channels of labels."""
+    """Return an image of this spatial shape and a segmentation with two channels."""
     return {"image": image(seed, (channels, *shape)), "segmentation": labels(seed, (2, *shape))}
 
 
 def pipelines() -> dict[str, tuple[Transform, tuple[int, ...], int]]:
-    """Name -> pipeline, the shape that comes in, number of channels."""
+    """Return the pipelines: name -> (pipeline, spatial shape of the input, number of channels)."""
     cubic = (20, 18, 16)
     flat = (32, 28)
     slabs = (6, 28, 24)
@@ -104,7 +114,7 @@ def pipelines() -> dict[str, tuple[Transform, tuple[int, ...], int]]:
 
 
 def fingerprints() -> dict[str, str]:
-    """Name -> fingerprint."""
+    """Return all fingerprints by name."""
     tree = SeedTree(20261121)
     result = {}
     for name, (pipeline, shape, channels) in pipelines().items():
@@ -122,9 +132,7 @@ def fingerprints() -> dict[str, str]:
 
 
 def numpy_features() -> dict[str, bool]:
-    """The vector instructions that this NumPy chooses among at run time, and whether it found them
-    and uses them.
-    """
+    """Return the vector instructions that NumPy can choose at run time, and whether it uses them."""
     if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
         from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
     else:
@@ -133,14 +141,14 @@ def numpy_features() -> dict[str, bool]:
 
 
 def surroundings() -> dict[str, Any]:
-    """What this process found of its CPU and its settings."""
+    """Return the CPU's features and the settings that this process uses."""
     from numba.core.registry import cpu_target
 
     numba_cpu = cpu_target.target_context.codegen().magic_tuple()[1]
     return {
         "torch": torch.backends.cpu.get_cpu_capability(),
         "torch threads": torch.get_num_threads(),
-        "numpy": [name for name, found in numpy_features().items() if found],
+        "numpy": [name for name, is_used in numpy_features().items() if is_used],
         "numba": numba_cpu,
         "blas": sorted({library.get("architecture", "") for library in threadpool_info()} - {""}),
         "libm": _digest_of_libm(),
@@ -148,8 +156,10 @@ def surroundings() -> dict[str, Any]:
 
 
 def _digest_of_libm() -> str:
-    """Of exp and sin at points where glibc's variants with and without fused multiply-add differ in
-    the last bit.
+    """Return a digest of exp and sin of the C library.
+
+    It tells apart glibc's variants with and without fused multiply-add: at some of these points
+    they differ in the last bit.
     """
     digest = hashlib.blake2b(digest_size=8)
     for i in range(20_000):
@@ -159,16 +169,17 @@ def _digest_of_libm() -> str:
 
 
 def main() -> None:
+    """Print or write the fingerprints."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="write golden.json")
     if "DETAUG_TEST_THREADS" in os.environ:
         torch.set_num_threads(int(os.environ["DETAUG_TEST_THREADS"]))
     options = parser.parse_args()
-    made = {"numerics": NUMERICS, "fingerprints": fingerprints()}
+    golden = {"numerics": NUMERICS, "fingerprints": fingerprints()}
     if options.write:
-        FILE.write_text(json.dumps(made, indent=2) + "\n")
+        FILE.write_text(json.dumps(golden, indent=2) + "\n")
         return
-    print(json.dumps({**made, "surroundings": surroundings()}))
+    print(json.dumps({**golden, "surroundings": surroundings()}))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""Params of every transform, made wrong in every way: they are refused by name, or applied without
-harm.
+"""Random wrong params for every transform, which must refuse them by name or apply them safely.
 
 `python -m tests.support.transforms.params_fuzz --rounds 50` with ``NUMBA_BOUNDSCHECK=1`` (and a
-``NUMBA_CACHE_DIR`` of its own) checks every access of every kernel.
+``NUMBA_CACHE_DIR`` of its own) checks every access to an array in every kernel.
 """
 
 from __future__ import annotations
@@ -27,9 +26,12 @@ from detaug.kernels.voxels import picked
 from tests.support.transforms.every_transform import EVERY
 from tests.support.transforms.golden import sample
 
+#: Number of spatial axes -> shape of the input.
 SHAPES = {2: (13, 13), 3: (11, 11, 10)}
+#: Bytes before and after a guarded array, and the value of each.
 _GUARD = 4096
 _SENTINEL = 0xA5
+#: Replacements for a value of params. Some are right in some places.
 WRONG: list[Any] = [
     math.nan, math.inf, -math.inf, 1e308, -1e308, 1e300, 1e12, -1e12, 1e9, -1e9, 10**400, -1, -2, 3, 7, 1000, 2**31 - 1, 2**31,
     -(2**31), 2**63, 2**64, 0, 0.0, -0.0, 0.5, 1e-320, True, False, None, "0", "nan", "", [], {}, [[]], [0], [0, 0], (1, 2, 3),
@@ -39,7 +41,13 @@ WRONG: list[Any] = [
 
 
 def mutated(params: Any, rng: random.Random, others: Sequence[Any]) -> Any:
-    """Params with one or two things wrong: a value, a length, a key, or those of another transform."""
+    """Return params with one or two faults, or rarely something else in their place.
+
+    Args:
+        params: right ones.
+        rng: generator that chooses the faults: a value, a length or a key.
+        others: params of other transforms.
+    """
     changed = copy.deepcopy(params)
     if rng.random() < 0.05:
         return copy.deepcopy(rng.choice([*others, *WRONG]))
@@ -87,29 +95,33 @@ def _changed_list(value: list[Any], rng: random.Random) -> Any:
 
 
 class Guarded:
-    """Arrays between bytes that nobody may write to."""
+    """An allocator of arrays that lie between guard bytes, which nobody may write to."""
 
     def __init__(self) -> None:
         self._memory: list[tuple[np.ndarray, int]] = []
 
     def empty(self, shape: int | Sequence[int], dtype: Any = np.float64) -> np.ndarray:
-        kind = np.dtype(dtype)
+        """Return an array as `numpy.empty` does."""
+        array_dtype = np.dtype(dtype)
         lengths = tuple(np.atleast_1d(shape).tolist())
-        size = math.prod(lengths) * kind.itemsize
+        size = math.prod(lengths) * array_dtype.itemsize
         memory = np.full(size + 2 * _GUARD, _SENTINEL, np.uint8)
         self._memory.append((memory, size))
-        between = memory[_GUARD : _GUARD + size]
-        return between.view(kind).reshape(lengths)
+        between_guards = memory[_GUARD : _GUARD + size]
+        return between_guards.view(array_dtype).reshape(lengths)
 
     def empty_like(self, array: np.ndarray) -> np.ndarray:
+        """Return an array as `numpy.empty_like` does."""
         return self.empty(array.shape, array.dtype)
 
     def copy(self, array: np.ndarray) -> np.ndarray:
+        """Return a guarded copy of an array."""
         copied = self.empty_like(array)
         copied[...] = array
         return copied
 
     def check(self) -> None:
+        """Assert that nothing has written to the guard bytes, and forget all arrays."""
         for block, size in self._memory:
             assert (block[:_GUARD] == _SENTINEL).all(), "written before an array"
             assert (block[_GUARD + size :] == _SENTINEL).all(), "written behind an array"
@@ -118,7 +130,7 @@ class Guarded:
 
 @contextmanager
 def guarded_arrays() -> Iterator[Guarded]:
-    """Whatever is allocated with NumPy lies between guards, results of transforms too."""
+    """Replace `numpy.empty` and `numpy.empty_like`, so that results of transforms are guarded too."""
     guarded = Guarded()
     empty = patch.object(np, "empty", guarded.empty)
     empty_like = patch.object(np, "empty_like", guarded.empty_like)
@@ -127,7 +139,7 @@ def guarded_arrays() -> Iterator[Guarded]:
 
 
 def error_of(call: Callable[[], Any]) -> Exception | None:
-    """What a call raises."""
+    """Return the exception that a call raises, or None."""
     try:
         call()
     except Exception as error:
@@ -136,31 +148,31 @@ def error_of(call: Callable[[], Any]) -> Exception | None:
 
 
 def fuzz(name: str, dims: int, rounds: int, seed: int) -> tuple[int, int]:
-    """How many params were refused, and how many applied.
+    """Apply many wrong params of a transform; return how many were refused and how many applied.
 
     Raises:
-        AssertionError: an error that does not name the transform and the param, a write beyond an
-            array, or one into the caller's arrays.
+        AssertionError: if an error does not say that params are wrong or is of another class, if
+            something was written beyond an array, or into the caller's arrays.
     """
     rng = random.Random(f"{name} {dims} {seed}")
     transform = EVERY[name](dims)
+    # Compiled before `numpy.empty` is replaced, as Numba cannot compile the replacement.
     for kernel in transform.kernels:
-        # Numba knows no other numpy.empty.
         kernel.compile()
-    given = sample(1, SHAPES[dims])
-    shapes = {key: array.shape for key, array in given.items()}
+    original = sample(1, SHAPES[dims])
+    shapes = {key: array.shape for key, array in original.items()}
     tree = SeedTree(seed)
-    drawn = [transform.sample(tree.generator(0, number), shapes) for number in range(4)]
+    right_params = [transform.sample(tree.generator(0, number), shapes) for number in range(4)]
     others = []
     for other in rng.sample(list(EVERY), 6):
         others.append(EVERY[other](dims).sample(tree.generator(1, 0), shapes))
     num_refused = 0
-    for params in drawn:
-        error = _error_of(transform, given, params)
+    for params in right_params:
+        error = _error_of(transform, original, params)
         assert error is None, f"{name} refuses what it has drawn, {params!r}: {error!r}"
-    for _ in range(len(drawn), rounds):
-        params = mutated(rng.choice(drawn), rng, others)
-        error = _error_of(transform, given, params)
+    for _ in range(len(right_params), rounds):
+        params = mutated(rng.choice(right_params), rng, others)
+        error = _error_of(transform, original, params)
         if error is None:
             continue
         num_refused += 1
@@ -172,19 +184,19 @@ def fuzz(name: str, dims: int, rounds: int, seed: int) -> tuple[int, int]:
     return num_refused, rounds - num_refused
 
 
-def _error_of(transform: Any, given: dict[str, np.ndarray], params: Any) -> Exception | None:
-    """Return what applying params raises; fail where it writes to what is not its own."""
+def _error_of(transform: Any, original: dict[str, np.ndarray], params: Any) -> Exception | None:
+    """Return the exception of applying params, or None; fail if it writes to others' memory."""
     with guarded_arrays() as guarded, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        arrays = {key: guarded.copy(array) for key, array in given.items()}
+        arrays = {key: guarded.copy(array) for key, array in original.items()}
         error = error_of(partial(transform.apply, arrays, params))
         guarded.check()
-    assert fingerprint(arrays) == fingerprint(given), f"{params!r}: written into what was given"
+    assert fingerprint(arrays) == fingerprint(original), f"{params!r}: written into what was given"
     return error
 
 
 def check_that_kernels_check() -> None:
-    """With ``NUMBA_BOUNDSCHECK=1``, a kernel that reads beyond an array raises."""
+    """Assert that ``NUMBA_BOUNDSCHECK=1``, if set, makes a read beyond an array an error."""
     if os.environ.get("NUMBA_BOUNDSCHECK") == "1":
         image = np.zeros((1, 1, 4), np.float32)
         indices = [np.array([0]), np.array([9])]
@@ -193,6 +205,7 @@ def check_that_kernels_check() -> None:
 
 
 def main() -> None:
+    """Try wrong params on every transform and print the counts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=50)
     options = parser.parse_args()

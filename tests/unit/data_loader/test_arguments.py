@@ -1,4 +1,4 @@
-"""torch's arguments, one by one, and those that are detaug's own."""
+"""The DataLoader's arguments: torch's, one by one, and detaug's own."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from detaug import DataLoader, DeterministicAugmenter, InThisProcess, fingerprin
 from tests.support.numbers import Count, Numbers, SizedCount, loader, seen
 
 
-def parameters_of(kind: type) -> list[inspect.Parameter]:
-    return list(inspect.signature(kind).parameters.values())
+def parameters_of(loader_class: type) -> list[inspect.Parameter]:
+    return list(inspect.signature(loader_class).parameters.values())
 
 
 def prints(batches: Any) -> list[str]:
@@ -32,14 +32,14 @@ def prints(batches: Any) -> list[str]:
 
 
 def test_the_signature_is_torchs_and_then_detaugs() -> None:
-    theirs = parameters_of(torch.utils.data.DataLoader)
-    ours = parameters_of(DataLoader)
-    for parameter, original in zip(ours, theirs, strict=False):
+    of_torch = parameters_of(torch.utils.data.DataLoader)
+    of_detaug = parameters_of(DataLoader)
+    for parameter, original in zip(of_detaug, of_torch, strict=False):
         assert parameter.name == original.name
         assert parameter.default == original.default
         assert parameter.kind == original.kind
-    own = ours[len(theirs) :]
-    assert [parameter.name for parameter in own] == [
+    detaug_only = of_detaug[len(of_torch) :]
+    assert [parameter.name for parameter in detaug_only] == [
         "seed",
         "name",
         "epoch",
@@ -70,11 +70,12 @@ def plain(**options: Any) -> torch.utils.data.DataLoader[Any]:
 
 
 def values(batches: Any) -> list[Any]:
-    """Batches of exact data, as nested lists."""
+    """Return batches as nested lists, with the dtypes of arrays and tensors."""
     return [_value(batch) for batch in batches]
 
 
 def _value(batch: Any) -> Any:
+    """Return one batch, or a part of one, in the same way."""
     if isinstance(batch, (torch.Tensor, np.ndarray)):
         return (str(batch.dtype), batch.tolist())
     if isinstance(batch, dict):
@@ -96,15 +97,16 @@ PAIRS = [pair(number) for number in range(7)]
 NAMED = [named(number) for number in range(5)]
 
 
-class Strict(list[Any]):
+class BatchedReading(list[Any]):
+    """A data set that takes a list of indices: batch_size=None, sampler=BatchSampler(...)."""
+
     def __getitem__(self, index: Any) -> Any:
-        # Batched reading: batch_size=None, sampler=BatchSampler(...)
         if isinstance(index, list):
             return [list.__getitem__(self, part) for part in index]
         return list.__getitem__(self, index)
 
 
-#: Deterministic data: the batches are torch's own.
+#: Arguments for data sets and orders without random numbers.
 AS_TORCH: dict[str, dict[str, Any]] = {
     "the defaults": {"dataset": PAIRS},
     "a batch size": {"dataset": PAIRS, "batch_size": 3},
@@ -121,7 +123,7 @@ AS_TORCH: dict[str, dict[str, Any]] = {
     },
     "a batch sampler": {"dataset": PAIRS, "batch_sampler": [[0, 3], [6], [1, 2, 5]]},
     "batches read at once": {
-        "dataset": Strict(PAIRS),
+        "dataset": BatchedReading(PAIRS),
         "batch_size": None,
         "sampler": BatchSampler(SequentialSampler(PAIRS), 3, False),
         "collate_fn": list,
@@ -136,25 +138,25 @@ AS_TORCH: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("options", AS_TORCH.values(), ids=AS_TORCH)
 def test_batches_in_order_are_torchs_own(options: dict[str, Any]) -> None:
-    ours = DataLoader(**options, seed=1, check=False)
-    theirs = plain(**options)
-    assert values(ours) == values(theirs)
-    assert values(ours) == values(theirs)
+    batches = DataLoader(**options, seed=1, check=False)
+    expected = plain(**options)
+    for _ in range(2):
+        assert values(batches) == values(expected)
 
 
 @pytest.mark.parametrize("options", AS_TORCH.values(), ids=AS_TORCH)
 def test_lengths_and_attributes_are_torchs(options: dict[str, Any]) -> None:
-    ours = DataLoader(**options)
-    theirs = plain(**options)
+    batches = DataLoader(**options)
+    expected = plain(**options)
     for name in ("batch_size", "drop_last", "pin_memory", "generator", "worker_init_fn"):
-        assert getattr(ours, name) == getattr(theirs, name)
-    if isinstance(ours.dataset, Count):
+        assert getattr(batches, name) == getattr(expected, name)
+    if isinstance(batches.dataset, Count):
         with pytest.raises(TypeError, match="len"):
-            len(ours)
+            len(batches)
         return
-    assert len(ours) == len(theirs)
-    assert len(iter(ours)) == len(iter(theirs))  # type: ignore[arg-type]
-    assert len(ours.dataset) == len(theirs.dataset)
+    assert len(batches) == len(expected)
+    assert len(iter(batches)) == len(iter(expected))  # type: ignore[arg-type]
+    assert len(batches.dataset) == len(expected.dataset)
 
 
 REFUSED_BY_TORCH: dict[str, dict[str, Any]] = {
@@ -174,11 +176,11 @@ REFUSED_BY_TORCH: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("options", REFUSED_BY_TORCH.values(), ids=REFUSED_BY_TORCH)
 def test_what_torch_refuses_is_refused_in_its_words(options: dict[str, Any]) -> None:
     options = {"dataset": PAIRS, **options}
-    with pytest.raises(Exception) as theirs:  # noqa: PT011
+    with pytest.raises(Exception) as expected:  # noqa: PT011
         plain(**options)
-    with pytest.raises(theirs.type) as ours:
+    with pytest.raises(expected.type) as actual:
         DataLoader(**options)
-    assert str(ours.value) == str(theirs.value)
+    assert str(actual.value) == str(expected.value)
 
 
 class Endless:
@@ -236,9 +238,9 @@ def test_the_environments_seed_is_taken_before_one_is_drawn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DETAUG_SEED", "3")
-    before = torch.random.get_rng_state()
+    state_before = torch.random.get_rng_state()
     assert seen(loader(seed=None)) == seen(loader(seed=3))
-    assert torch.equal(torch.random.get_rng_state(), before)
+    assert torch.equal(torch.random.get_rng_state(), state_before)
 
 
 def test_a_drawn_seed_is_kept_in_the_state() -> None:
@@ -287,11 +289,14 @@ def test_a_custom_sampler_is_seeded_and_shown(sampler: Any) -> None:
 
 
 class Configured(Count):
+    """An iterable data set whose start `configure` sets."""
+
     def __iter__(self) -> Any:
         return iter(range(self.start, self.length))
 
 
 def configure(worker: int) -> None:
+    """Configure a worker's copy of the data set; a `worker_init_fn`."""
     info = get_worker_info()
     assert info is not None
     assert worker == info.id

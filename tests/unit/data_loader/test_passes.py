@@ -1,9 +1,8 @@
-"""One iter() is one epoch, the next one each time; and states."""
+"""Every pass over a DataLoader is the next epoch; and states of one."""
 
 from __future__ import annotations
 
 import copy
-import json
 import pickle
 import weakref
 from typing import Any
@@ -14,6 +13,7 @@ from torch.utils.data import DistributedSampler
 
 from detaug import DataLoader, StateMismatch, fingerprint
 from detaug.augmenter.passes import Epochs, Rest
+from tests.support.comparing import through_json
 from tests.support.numbers import Count, Numbers, epochs, loader, samples, seen
 
 
@@ -40,16 +40,16 @@ def test_a_fixed_epoch_is_the_same_at_every_pass(epoch: int) -> None:
     assert seen(batches) == expected
 
 
-@pytest.mark.parametrize("taken", [1, 3, 6])
-def test_after_a_break_another_pass_is_the_next_epoch(taken: int) -> None:
+@pytest.mark.parametrize("num_taken", [1, 3, 6])
+def test_after_a_break_another_pass_is_the_next_epoch(num_taken: int) -> None:
     batches = loader()
-    for _, _ in zip(range(taken), batches, strict=False):
+    for _, _ in zip(range(num_taken), batches, strict=False):
         pass
     assert seen(batches) == epochs(2)[1]
 
 
 def test_a_pass_holds_no_batch_that_the_loop_has_dropped() -> None:
-    """Its memory would stay in use while the loop works on the next one."""
+    # Otherwise its memory would stay in use while the loop works on the next batch.
     passing = iter(loader())
     batch = next(passing)
     reference = weakref.ref(batch)
@@ -58,7 +58,7 @@ def test_a_pass_holds_no_batch_that_the_loop_has_dropped() -> None:
 
 
 class Broken(Numbers):
-    """Item 4 cannot be read."""
+    """A data set whose item 4 cannot be read."""
 
     def __getitem__(self, index: int) -> torch.Tensor:
         if index == 4:
@@ -84,38 +84,39 @@ def test_two_passes_at_once_are_both_right() -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "given"),
+    ("named", "expected"),
     [
         ([0, 1, 2], [0, 1, 2]),
-        # Two passes in one epoch of the library's.
+        # A library makes two passes in one of its epochs.
         ([3, 4, 4], [3, 4, 5]),
         # The shorter of two loaders in Lightning.
         ([0, None, 1, None, 2], [0, 1, 2, 3, 4]),
         # MONAI, which counts from 1.
         ([1, None, 2], [1, 2, 3]),
-        # A library that counts from 0 again.
+        # A library counts from 0 again.
         ([2, 0, 0], [2, 3, 4]),
         ([None, 5, None], [0, 5, 6]),
     ],
 )
-def test_no_two_passes_give_the_same_epoch(named: list[int | None], given: list[int]) -> None:
-    counting = Epochs()
+def test_no_two_passes_give_the_same_epoch(named: list[int | None], expected: list[int]) -> None:
+    epochs_of_passes = Epochs()
     begun = []
     for name in named:
         if name is not None:
-            counting.set_epoch(name)
-        epoch, _ = counting.begin(counting.name)
+            epochs_of_passes.set_epoch(name)
+        epoch, _ = epochs_of_passes.begin(epochs_of_passes.name)
         begun.append(epoch)
-    assert begun == given
+    assert begun == expected
 
 
-#: Left in epoch 3, which the library called 1.
+#: States that were saved in epoch 3, which the library called 1.
 IN_PASS = Rest(3, 1, is_empty=False, was_left=False)
 LEFT_PASS = Rest(3, 1, is_empty=False, was_left=True)
 ALL_TAKEN = Rest(3, 1, is_empty=True, was_left=False)
 UNNAMED = Rest(3, None, is_empty=False, was_left=False)
 
-#: The saved state -> what the library names in the resumed run -> the pass that follows.
+#: Name -> (saved state, calls in the resumed run, (epoch of the next pass, whether it is the rest)).
+#: A call is of `iter`, or of `set_epoch` of the loader or of its sampler, with the epoch.
 RESTS: dict[str, tuple[Rest, list[tuple[str, int]], tuple[int, bool]]] = {
     "nothing is named": (
         IN_PASS,
@@ -184,38 +185,38 @@ RESTS: dict[str, tuple[Rest, list[tuple[str, int]], tuple[int, bool]]] = {
 def test_which_epoch_a_resumed_run_goes_on_with(
     rest: Rest, calls: list[tuple[str, int]], expected: tuple[int, bool]
 ) -> None:
-    counting = Epochs()
-    counting.load(4, rest)
-    at_iter = None
+    epochs_of_passes = Epochs()
+    epochs_of_passes.load(4, rest)
     has_iterated = False
     for caller, epoch in calls:
         if caller == "iter":
-            at_iter = counting.name
+            name_at_iter = epochs_of_passes.name
             has_iterated = True
         else:
-            counting.set_epoch(epoch, is_firm=caller == "loader")
-    assert counting.begin(at_iter if has_iterated else counting.name) == expected
+            epochs_of_passes.set_epoch(epoch, is_firm=caller == "loader")
+    if not has_iterated:
+        name_at_iter = epochs_of_passes.name
+    assert epochs_of_passes.begin(name_at_iter) == expected
 
 
-def after(taken: int, of_epoch: int = 1, **options: Any) -> dict[str, Any]:
-    """The state of a loader of which so many batches have been taken."""
+def state_after(num_taken: int, epoch: int = 1, **options: Any) -> dict[str, Any]:
+    """Return the state of a loader after the first batches of an epoch."""
     batches = loader(**options)
-    for _ in range(of_epoch):
+    for _ in range(epoch):
         seen(batches)
     passing = iter(batches)
-    for _ in range(taken):
+    for _ in range(num_taken):
         next(passing)
-    state: dict[str, Any] = json.loads(json.dumps(batches.state_dict()))
-    return state
+    return through_json(batches.state_dict())
 
 
-@pytest.mark.parametrize("taken", [0, 1, 5])
-def test_a_state_of_mid_epoch_gives_its_rest_and_then_the_next(taken: int) -> None:
+@pytest.mark.parametrize("num_taken", [0, 1, 5])
+def test_a_state_of_mid_epoch_gives_its_rest_and_then_the_next(num_taken: int) -> None:
     batches = loader()
-    batches.load_state_dict(after(taken))
+    batches.load_state_dict(state_after(num_taken))
     _, second, third = epochs(3)
     assert len(batches) == 6, "len is that of a whole epoch, also before the rest of one"
-    assert seen(batches) == second[taken:]
+    assert seen(batches) == second[num_taken:]
     assert seen(batches) == third
 
 
@@ -226,7 +227,7 @@ def test_a_state_of_before_the_first_batch_gives_everything() -> None:
 
 
 def test_a_state_in_a_second_pass_goes_on_in_it() -> None:
-    """As the shorter of two loaders has it in Lightning, which names one epoch for both passes."""
+    # Lightning makes two passes over the shorter of two loaders, and names one epoch for both.
     batches = loader()
     batches.sampler.set_epoch(0)
     seen(batches)
@@ -241,13 +242,13 @@ def test_a_state_in_a_second_pass_goes_on_in_it() -> None:
 
 
 def test_a_state_of_an_iterable_goes_on_where_it_was() -> None:
-    def made() -> DataLoader[Any]:
+    def loader_of_count() -> DataLoader[Any]:
         return DataLoader(Count(), 2, seed=1, check=False)
 
-    batches = made()
+    batches = loader_of_count()
     passing = iter(batches)
     next(passing)
-    resumed = made()
+    resumed = loader_of_count()
     resumed.load_state_dict(batches.state_dict())
     assert [batch.tolist() for batch in resumed] == [[2, 3], [4, 5], [6]]
     assert [batch.tolist() for batch in resumed] == [[0, 1], [2, 3], [4, 5], [6]]
@@ -265,17 +266,17 @@ def test_a_state_of_an_unknown_length_whose_length_was_asked_for_is_warned_of(
 
 def test_a_state_of_another_pipeline_is_refused() -> None:
     with pytest.raises(StateMismatch, match="seed"):
-        loader(seed=4).load_state_dict(after(3))
+        loader(seed=4).load_state_dict(state_after(3))
     with pytest.raises(StateMismatch, match="batch_size"):
-        loader(batch_size=3).load_state_dict(after(3))
+        loader(batch_size=3).load_state_dict(state_after(3))
 
 
 def test_a_batch_is_replayed() -> None:
     batches = loader()
     seen(batches)
     passing = iter(batches)
-    second = [next(passing) for _ in range(3)]
-    assert torch.equal(batches.replay(1, 2), second[2])
+    first_three = [next(passing) for _ in range(3)]
+    assert torch.equal(batches.replay(1, 2), first_three[2])
     assert samples(next(passing)) == epochs(2)[1][3]
 
 
@@ -288,20 +289,20 @@ def test_the_augmenter_is_there_for_whoever_wants_more() -> None:
         next(iter(batches))
 
 
-def pickled(value: Any) -> Any:
+def copy_by_pickling(value: Any) -> Any:
     return pickle.loads(pickle.dumps(value))
 
 
-COPIES = [copy.copy, copy.deepcopy, pickled]
+COPIES = [copy.copy, copy.deepcopy, copy_by_pickling]
 
 
-@pytest.mark.parametrize("copied", COPIES)
-def test_a_copy_stands_where_the_loader_does(copied: Any) -> None:
-    assert seen(copied(loader())) == epochs(1)[0]
+@pytest.mark.parametrize("copy_it", COPIES)
+def test_a_copy_stands_where_the_loader_does(copy_it: Any) -> None:
+    assert seen(copy_it(loader())) == epochs(1)[0]
     batches = loader()
     passing = iter(batches)
     next(passing)
-    assert seen(copied(batches)) == seen(passing)
+    assert seen(copy_it(batches)) == seen(passing)
 
 
 class Doubled(DataLoader[Any]):
@@ -317,35 +318,31 @@ class Doubled(DataLoader[Any]):
             yield batch * self.factor
 
 
-@pytest.mark.parametrize("copied", COPIES)
-def test_a_copy_of_a_subclass_is_one_with_its_attributes(copied: Any) -> None:
+@pytest.mark.parametrize("copy_it", COPIES)
+def test_a_copy_of_a_subclass_is_one_with_its_attributes(copy_it: Any) -> None:
     batches = Doubled(Numbers(4), 2)
-    again = copied(batches)
-    assert seen(again) == seen(batches) == [(0, 2), (4, 6)]
-    assert type(again.owner) is Doubled
+    copied = copy_it(batches)
+    assert seen(copied) == seen(batches) == [(0, 2), (4, 6)]
+    assert type(copied.owner) is Doubled
 
 
 def test_a_loader_that_was_only_made_has_drawn_nothing() -> None:
-    before = torch.random.get_rng_state()
+    state_before = torch.random.get_rng_state()
     len(loader(seed=None))
-    assert torch.equal(torch.random.get_rng_state(), before)
+    assert torch.equal(torch.random.get_rng_state(), state_before)
 
 
 # --- ranks, as far as they need no process group
-# ------------------------------------------------------------------------
 
 
 def ranks(number: int, length: int, **flags: Any) -> list[DataLoader[Any]]:
+    """Return the loaders of all ranks, each with a DistributedSampler."""
     drop_last = flags.pop("drop_last", False)
-    return [
-        loader(
-            length,
-            shuffle=None,
-            drop_last=drop_last,
-            sampler=DistributedSampler(Numbers(length), number, rank, **flags),
-        )
-        for rank in range(number)
-    ]
+    loaders = []
+    for rank in range(number):
+        sampler = DistributedSampler(Numbers(length), number, rank, **flags)
+        loaders.append(loader(length, shuffle=None, drop_last=drop_last, sampler=sampler))
+    return loaders
 
 
 @pytest.mark.parametrize(
@@ -359,11 +356,11 @@ def ranks(number: int, length: int, **flags: Any) -> list[DataLoader[Any]]:
 def test_ranks_with_a_distributed_sampler_share_batches(
     flags: dict[str, Any], shares: list[list[int]]
 ) -> None:
-    whole = epochs(2, length=14, shuffle=flags.get("shuffle", True))
-    for part, share in zip(ranks(2, 14, **flags), shares, strict=True):
-        assert len(part) == len(share)
-        for epoch in whole:
-            assert seen(part) == [epoch[step] for step in share]
+    whole_epochs = epochs(2, length=14, shuffle=flags.get("shuffle", True))
+    for batches, share in zip(ranks(2, 14, **flags), shares, strict=True):
+        assert len(batches) == len(share)
+        for epoch in whole_epochs:
+            assert seen(batches) == [epoch[step] for step in share]
 
 
 def test_set_epoch_of_the_users_distributed_sampler_is_heard() -> None:
@@ -388,6 +385,8 @@ def test_a_state_of_two_ranks_goes_on_with_one() -> None:
 
 
 class Halves(DistributedSampler[Any]):
+    """A distributed sampler with an order of its own."""
+
     def __iter__(self) -> Any:
         return iter(range(6))
 
@@ -412,7 +411,7 @@ def test_a_state_loaded_before_the_ranks_were_known_is_gone_on_with(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     batches = loader(shard=True)
-    batches.load_state_dict(after(2, of_epoch=0))
+    batches.load_state_dict(state_after(2, epoch=0))
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     first, second = epochs(2)

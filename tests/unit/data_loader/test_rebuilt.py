@@ -1,4 +1,4 @@
-"""Loaders that a library makes of a loader's attributes: the same bytes, or an error."""
+"""Loaders that a library builds from a loader's attributes give the same bytes or an error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def prints(batches: Any) -> list[str]:
 
 
 def rebuilt(batches: Any, **options: Any) -> torch.utils.data.DataLoader[Any]:
-    """As Accelerate does it, without ranks."""
+    """Return the loader that Accelerate builds for a single rank."""
     return torch.utils.data.DataLoader(
         batches.dataset,
         batch_sampler=batches.batch_sampler,
@@ -115,7 +115,7 @@ def test_its_data_set_is_the_users_in_all_that_a_tutorial_does_with_it() -> None
 
 
 def shared_out(batches: Any, rank: int, size: int) -> torch.utils.data.DataLoader[Any]:
-    """As Accelerate's BatchSamplerShard does it, without its tail."""
+    """Return a rank's loader as Accelerate's BatchSamplerShard splits it, without the tail."""
 
     class Share(BatchSampler):
         def __init__(self) -> None:
@@ -140,6 +140,7 @@ def test_a_share_that_somebody_else_takes_has_the_same_bytes(rank: int) -> None:
 
 
 def by_keys(batches: Any, keys: Any) -> Any:
+    """Return the batch of these keys as a foreign loader reads it."""
     return batches.collate_fn(batches.dataset.__getitems__(keys))
 
 
@@ -163,7 +164,7 @@ def test_samples_of_several_batches_are_put_together() -> None:
 
 ZERO_TO_TWO = torch.arange(3)
 THREE_TO_FIVE = torch.arange(3, 6)
-#: A collated batch of three samples; whether by default; its samples 2 and 0.
+#: Name -> (batch of three samples, whether torch's default collated it, its samples 2 and 0).
 PARTS: dict[str, tuple[Any, bool, Any]] = {
     "a tensor": (
         ZERO_TO_TWO,
@@ -204,6 +205,7 @@ PARTS: dict[str, tuple[Any, bool, Any]] = {
 
 
 def plain(value: Any) -> Any:
+    """Return a batch with lists in place of arrays and tensors."""
     if isinstance(value, (torch.Tensor, np.ndarray)):
         return value.tolist()
     if isinstance(value, dict):
@@ -237,7 +239,7 @@ def test_a_part_of_what_does_not_say_where_samples_are_is_refused(
 
 
 def with_a_sampler_of_its_own(batches: Any) -> Any:
-    """As Ray Train does it."""
+    """Return the loader that Ray Train builds."""
     sampler = DistributedSampler(batches.dataset, 2, 0)
     return torch.utils.data.DataLoader(
         batches.dataset, batches.batch_size, sampler=sampler, collate_fn=batches.collate_fn
@@ -245,7 +247,7 @@ def with_a_sampler_of_its_own(batches: Any) -> Any:
 
 
 def without_a_sampler(batches: Any) -> Any:
-    """As Accelerate does it with no batch sampler."""
+    """Return the loader that Accelerate builds if there is no batch sampler."""
     return torch.utils.data.DataLoader(
         batches.dataset, batches.batch_size, collate_fn=batches.collate_fn
     )
@@ -312,11 +314,11 @@ def test_a_loader_with_a_loaded_state_is_not_begun_again_by_another() -> None:
         next(iter(rebuilt(batches)))
 
 
-# --- of its own class, as Lightning does it
-# -------------------------------------------------------------------------------
+# --- loaders of its own class, as Lightning builds them
 
 
 def remade(batches: Any, sampler: Any = None, batch_sampler: Any = None, **options: Any) -> Any:
+    """Return the loader that Lightning builds with another sampler or batch sampler."""
     batch_size = batches.batch_size
     drop_last = batches.drop_last
     if batch_sampler is not None:

@@ -13,7 +13,7 @@ from detaug import DataLoader
 
 
 class MyIterableDataset(IterableDataset[int]):
-    """All data, split among workers by `get_worker_info` in ``__iter__``."""
+    """A range of numbers that ``__iter__`` splits among workers by `get_worker_info`."""
 
     def __init__(self, start: int, end: int) -> None:
         super().__init__()
@@ -42,6 +42,8 @@ def test_an_iterable_that_splits_itself_by_worker_info() -> None:
 
 
 class Whole(MyIterableDataset):
+    """The same range, which ``__iter__`` does not split."""
+
     def __iter__(self) -> Iterator[int]:
         return iter(range(self.start, self.end))
 
@@ -103,14 +105,11 @@ def test_samplers_and_batch_samplers_of_ones_own() -> None:
 
 
 def test_a_batch_sampler_in_place_of_batching() -> None:
-    """``for indices in batch_sampler: yield collate_fn([dataset[i] for i in indices])``"""
+    # As documented, each batch is collated from the samples at the indices of the batch sampler.
     dataset = TensorDataset(torch.arange(5))
     sampler = BatchSampler(range(5), batch_size=2, drop_last=False)
-    assert [batch[0].tolist() for batch in DataLoader(dataset, batch_sampler=sampler, seed=1)] == [
-        [0, 1],
-        [2, 3],
-        [4],
-    ]
+    batches = list(DataLoader(dataset, batch_sampler=sampler, seed=1))
+    assert [batch[0].tolist() for batch in batches] == [[0, 1], [2, 3], [4]]
 
 
 class SimpleCustomBatch:
@@ -141,15 +140,15 @@ def test_a_custom_batch_type_that_pins_itself() -> None:
 
 
 def test_the_quick_start_tutorial() -> None:
-    """train_dataloader and test_dataloader, `next(iter(...))`, `len(dataloader.dataset)`."""
     training_data = TensorDataset(torch.rand(20, 1, 4, 4), torch.randint(0, 3, (20,)))
     train_dataloader = DataLoader(training_data, batch_size=8, shuffle=True)
     test_dataloader = DataLoader(training_data, batch_size=8, shuffle=True)
     train_features, train_labels = next(iter(train_dataloader))
-    assert (train_features.shape, train_labels.shape) == ((8, 1, 4, 4), (8,))
-    seen = 0
+    assert train_features.shape == (8, 1, 4, 4)
+    assert train_labels.shape == (8,)
+    num_samples = 0
     for X, y in test_dataloader:  # noqa: N806
-        seen += len(X)
+        num_samples += len(X)
         assert len(X) == len(y)
-    assert seen == len(test_dataloader.dataset) == 20
+    assert num_samples == len(test_dataloader.dataset) == 20
     assert len(test_dataloader) == 3

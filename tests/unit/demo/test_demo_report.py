@@ -1,4 +1,4 @@
-"""What the demo says of its runs; the runs themselves are made up."""
+"""What the demo reports of its runs. The runs are invented."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from detaug.demo import run
 from detaug.tools.cli import main
 
 
-def made_up(stock: Sequence[str], ours: Sequence[str]) -> run.Runs:
-    """Runs with these fingerprints; the first of each augmenter is the reference."""
+def invented_runs(stock: Sequence[str], ours: Sequence[str]) -> run.Runs:
+    """Return runs of both augmenters with these fingerprints; the first is each one's reference."""
     rows = []
-    for augmenter, prints in ((run.STOCK, stock), (run.OURS, ours)):
-        reference, *others = prints
+    for augmenter, fingerprints in ((run.STOCK, stock), (run.OURS, ours)):
+        reference, *others = fingerprints
         rows.append(run.Run(augmenter, "reference", augmenter=augmenter))
         for other in others:
             verdict = "equal" if other == reference else "different"
@@ -27,7 +27,7 @@ def test_a_run_of_ours_that_differs_fails_the_demo(monkeypatch: pytest.MonkeyPat
     pytest.importorskip("nilearn")
 
     def run_all(*_: object) -> run.Runs:
-        return made_up(["aa", "ab"], ["ba", "ba", "bb"])
+        return invented_runs(["aa", "ab"], ["ba", "ba", "bb"])
 
     monkeypatch.setattr(run, "run_all", run_all)
     result = CliRunner().invoke(main, ["demo"])
@@ -36,9 +36,9 @@ def test_a_run_of_ours_that_differs_fails_the_demo(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("second", "said"), [("aa", "agree this time"), ("ab", "two runs with the same seeds differ")]
+    ("second", "text"), [("aa", "agree this time"), ("ab", "two runs with the same seeds differ")]
 )
-def test_stock_runs_are_told_as_they_are_and_do_not_count(second: str, said: str) -> None:
-    found = made_up(["aa", second], ["ba", "ba"])
-    assert said in str(found)
-    assert found.ok
+def test_stock_runs_are_told_as_they_are_and_do_not_count(second: str, text: str) -> None:
+    runs = invented_runs(["aa", second], ["ba", "ba"])
+    assert text in str(runs)
+    assert runs.ok

@@ -1,6 +1,4 @@
-"""The augmenter's arguments, alone and in groups: what is allowed, what has no effect, and where
-the seed comes from.
-"""
+"""The augmenter's arguments: allowed values, arguments without an effect, and the seed's origin."""
 
 from __future__ import annotations
 
@@ -33,6 +31,8 @@ NAMES = (
 
 
 class Ones:
+    """An endless iterator of equal batches."""
+
     def __iter__(self) -> Ones:
         return self
 
@@ -82,7 +82,7 @@ def test_how_a_difference_is_told_has_no_effect_where_nothing_is_compared() -> N
 
 
 @pytest.mark.parametrize(
-    ("given", "check"),
+    ("argument", "check"),
     [
         (True, Check()),
         (False, Check(every=0)),
@@ -92,10 +92,10 @@ def test_how_a_difference_is_told_has_no_effect_where_nothing_is_compared() -> N
         (Check(7), Check(7)),
     ],
 )
-def test_an_integer_is_how_often_and_false_is_never(given: Any, check: Check) -> None:
-    made = augmenter(check=given)
-    assert made.check == check
-    assert type(made.check.every) is int
+def test_an_integer_is_how_often_and_false_is_never(argument: Any, check: Check) -> None:
+    aug = augmenter(check=argument)
+    assert aug.check == check
+    assert type(aug.check.every) is int
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_an_argument_of_a_group_given_by_itself_is_refused_with_the_spelling(
         augmenter(2, **old)
 
 
-# options → a word that the message must hold
+#: Pairs of options and a regular expression that the message matches.
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"seed": -1}, "-1"),
     ({"seed": 1, "seeds": [1, 2]}, "seeds"),
@@ -210,15 +210,22 @@ def test_argument_is_refused_at_once_by_name(options: dict[str, Any], word: str)
 
 
 def test_numpy_ints_are_ints() -> None:
-    made = DeterministicAugmenter(
-        RandomLoader(), Noise(), np.int64(0), np.int32(2), seed=np.int64(3), num_streams=np.int8(2),
-        batches_per_epoch=np.int16(4), rank=np.int64(0), world_size=np.uint8(1),
-    )  # fmt: skip
+    with_numpy_ints = DeterministicAugmenter(
+        RandomLoader(),
+        Noise(),
+        np.int64(0),
+        np.int32(2),
+        seed=np.int64(3),
+        num_streams=np.int8(2),
+        batches_per_epoch=np.int16(4),
+        rank=np.int64(0),
+        world_size=np.uint8(1),
+    )
     plain = DeterministicAugmenter(
         RandomLoader(), Noise(), 0, 2, seed=3, num_streams=2, batches_per_epoch=4
     )
-    assert prints(made) == prints(plain)
-    assert len(made) == 4
+    assert prints(with_numpy_ints) == prints(plain)
+    assert len(with_numpy_ints) == 4
 
 
 def drawing(**options: Any) -> DeterministicAugmenter:
@@ -235,30 +242,30 @@ def test_seed_that_is_drawn_is_logged_and_readable_and_gives_the_same_batches_ag
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.INFO):
-        made = drawing()
-    assert any(str(made.seed) in record.getMessage() for record in caplog.records)
+        aug = drawing()
+    assert any(str(aug.seed) in record.getMessage() for record in caplog.records)
     assert any(record.name.startswith("detaug") for record in caplog.records)
-    assert prints(take(drawing(seed=made.seed), 5)) == prints(take(made, 5))
+    assert prints(take(drawing(seed=aug.seed), 5)) == prints(take(aug, 5))
 
 
-def in_a_torch_checkpoint(augmenter: Any) -> None:
+def save_in_a_torch_checkpoint(augmenter: Any) -> None:
     torch.save({"data": augmenter}, io.BytesIO())
 
 
 @pytest.mark.parametrize(
-    "take",
+    "copy_it",
     [
         copy.copy,
         copy.deepcopy,
         pickle.dumps,
         cloudpickle.dumps,
-        in_a_torch_checkpoint,
+        save_in_a_torch_checkpoint,
     ],
 )
-def test_every_copy_is_refused_with_what_to_save(take: Callable[[Any], Any]) -> None:
+def test_every_copy_is_refused_with_what_to_save(copy_it: Callable[[Any], Any]) -> None:
     with LateAugmenter(Draws(), None, 0, seed=1, batches_per_epoch=4) as augmenter:
         with pytest.raises(
             TypeError, match=r"a LateAugmenter can be neither .* save aug.state_dict\(\)"
         ):
-            take(augmenter)
+            copy_it(augmenter)
         assert next(augmenter)["at"] == (0, 0), "the refusal changes nothing"

@@ -1,5 +1,6 @@
-"""Slots: arrays made in them are not copied, nobody else's bytes change, and none is lost to a
-limit or a fork.
+"""Slots: arrays made in them are not copied, and no batch changes another one's bytes.
+
+No slot is lost to a limit, a fork or an interrupt.
 """
 
 from __future__ import annotations
@@ -27,51 +28,66 @@ from detaug.objects.batch_pickling import pack
 from detaug.seeding.batch_memory import SMALLEST, allocate_with, empty
 from detaug.system.limits import LimitReached
 
+#: Shape of most arrays.
 SIDES = (3, 50, 70)
-#: Free slots.
+#: The most free slots that are kept.
 KEPT = 4
 
 
 class Pair:
-    """A worker's and the parent's side of the same slots; `empty` asks the worker's."""
+    """The worker's and the parent's side of the same slots, in one process.
+
+    Its creation makes `empty` allocate on the worker's side.
+
+    Attributes:
+        num_created: number of slots that were created.
+        num_dropped: number of slots that were dropped.
+    """
 
     def __init__(self, keep: int = KEPT) -> None:
         self.worker = WorkerSlots()
         self.parent = ParentSlots(keep)
-        self.made = 0
-        self.dropped = 0
+        self.num_created = 0
+        self.num_dropped = 0
         allocate_with(self.worker.allocate)
 
     def send(self, make: Callable[[], Any]) -> Any:
-        """What the parent gets of a batch."""
-        whole = [make()]
-        contents, descriptor = self.worker.write(pack(whole[0]), whole)
+        """Make a batch on the worker's side; return the batch that the parent gets."""
+        owner = [make()]
+        contents, descriptor = self.worker.write(pack(owner[0]), owner)
         self.worker.discard()
-        self.made += descriptor is not None
+        if descriptor is not None:
+            self.num_created += 1
         batch = self.parent.open(contents, descriptor)
-        self.give_back()
+        self.return_slots()
         return batch
 
-    def carry(self, batch: Any) -> tuple[SlotContents, Any]:
-        """In a new slot."""
+    def send_in_new_slot(self, batch: Any) -> tuple[SlotContents, Any]:
+        """Send a batch that was made outside of a slot; return its contents and the new batch."""
         contents, descriptor = self.worker.write(pack(batch), [batch])
         return contents, self.parent.open(contents, descriptor)
 
-    def give_back(self) -> None:
-        again, dropped = self.parent.collect_returned()
-        self.dropped += len(dropped)
-        self.worker.release(again)
+    def return_slots(self) -> None:
+        """Return the slots of batches that have ended to the worker's side."""
+        reusable, dropped = self.parent.collect_returned()
+        self.num_dropped += len(dropped)
+        self.worker.release(reusable)
         self.worker.drop(dropped)
+
+
+def allocate_nothing(size: int) -> None:
+    """Return None, so that `empty` allocates as NumPy does."""
 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
+    """Yield a new pair; afterwards `empty` allocates as NumPy does again."""
     yield Pair()
-    allocate_with(lambda size: None)
+    allocate_with(allocate_nothing)
 
 
 class Image:
-    """Its memory lies outside of Python's objects, and holds something else once it is gone."""
+    """An object whose pickle refers to foreign memory, which is overwritten when the object ends."""
 
     def __init__(self, value: int, size: int) -> None:
         self.memory = np.full(size, value, np.uint8)
@@ -85,25 +101,27 @@ class Image:
         self.memory[:] = 0
 
 
+#: Memory of images that have ended. It is kept, so that a late read shows its new contents.
 MEMORY: list[Any] = []
 
 
-@pytest.mark.parametrize("beside", [{}, {"taken": SMALLEST}])
+@pytest.mark.parametrize("has_array_in_slot", [False, True])
 def test_memory_that_an_object_of_the_batch_frees_is_read_before(
-    pair: Pair, beside: dict[str, int]
+    pair: Pair, has_array_in_slot: bool
 ) -> None:
     def make() -> dict[str, Any]:
-        return {
-            "image": Image(7, 50_000),
-            **{name: empty(size, np.uint8) for name, size in beside.items()},
-        }
+        batch: dict[str, Any] = {"image": Image(7, 50_000)}
+        if has_array_in_slot:
+            batch["in slot"] = empty(SMALLEST, np.uint8)
+        return batch
 
-    made = len(MEMORY)
+    num_ended = len(MEMORY)
     assert (pair.send(make)["image"] == 7).all()
-    assert len(MEMORY) == made + 1, "it is gone"
+    assert len(MEMORY) == num_ended + 1, "it is gone"
 
 
 def filled(value: float, shape: Any = SIDES, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
+    """Return an array of `empty` with this value everywhere."""
     array = empty(shape, dtype)
     array[...] = value
     return array
@@ -131,11 +149,12 @@ def test_an_array_of_the_slot_is_where_the_worker_wrote_it(pair: Pair) -> None:
         assert (batch["data"] == 7.0).all()
         assert batch["data"].shape == SIDES
         assert batch["data"].flags.writeable
-        assert (batch["text"], batch["small"].tolist()) == ("a" * 600, [0, 1, 2])
+        assert batch["text"] == "a" * 600
+        assert batch["small"].tolist() == [0, 1, 2]
         del batch
-        pair.give_back()
+        pair.return_slots()
     assert len(set(addresses)) == 1
-    assert pair.made == 1, "one slot was enough"
+    assert pair.num_created == 1, "one slot was enough"
 
 
 def test_what_the_slot_has_no_room_for_is_copied_once_and_fits_from_then_on(pair: Pair) -> None:
@@ -203,7 +222,7 @@ def test_an_array_that_is_kept_is_copied(pair: Pair) -> None:
 
     def make() -> dict[str, Any]:
         for array in kept:
-            # It would change a batch that has been given out.
+            # If the array lay in a slot, this would change a batch that has been delivered.
             array[...] += 10.0
         kept[:] = [filled(2.0)]
         return {"data": kept[0]}
@@ -220,7 +239,7 @@ def test_an_array_of_a_batch_that_failed_is_nobody_elses(pair: Pair) -> None:
     batch = pair.send(two)
     kept[...] = 3.0
     assert (batch["data"] == 2.0).all()
-    assert pair.made == 1
+    assert pair.num_created == 1
 
 
 def test_a_batch_that_fails_leaves_its_slot_to_the_next(pair: Pair) -> None:
@@ -228,13 +247,14 @@ def test_a_batch_that_fails_leaves_its_slot_to_the_next(pair: Pair) -> None:
     pair.worker.discard()
     batch = pair.send(two)
     assert (batch["data"] == 2.0).all()
-    assert pair.made == 1
+    assert pair.num_created == 1
 
 
 def test_elsewhere_it_is_numpys(pair: Pair) -> None:
     small = empty(SMALLEST // 4 - 1)
     assert small.flags.owndata
-    assert (small.dtype, small.shape) == (np.float32, (SMALLEST // 4 - 1,))
+    assert small.dtype == np.float32
+    assert small.shape == (SMALLEST // 4 - 1,)
     assert empty((2, 0, 5)).shape == (2, 0, 5)
     assert empty((), np.int8).shape == ()
     assert empty([np.int64(3), 40_000], "f8").shape == (3, 40_000)
@@ -250,37 +270,39 @@ def large_batch() -> dict[str, Any]:
 
 
 def test_slots_are_filled_again_and_those_beyond_what_is_kept_are_dropped(pair: Pair) -> None:
-    def hold_at_once(batches: int) -> None:
-        held = [pair.send(small_batch) for _ in range(batches)]
+    def hold_at_once(num_batches: int) -> None:
+        held = [pair.send(small_batch) for _ in range(num_batches)]
         held.clear()
-        pair.give_back()
+        pair.return_slots()
 
     for _ in range(3):
         hold_at_once(KEPT)
-    assert (pair.made, pair.dropped) == (KEPT, 0)
+    assert pair.num_created == KEPT
+    assert pair.num_dropped == 0
     hold_at_once(KEPT + 3)
-    assert (pair.made, pair.dropped) == (KEPT + 3, 3)
+    assert pair.num_created == KEPT + 3
+    assert pair.num_dropped == 3
     hold_at_once(KEPT)
-    assert pair.made == KEPT + 3
+    assert pair.num_created == KEPT + 3
 
 
 def test_slots_of_batches_that_have_grown_are_used_again(pair: Pair) -> None:
     for _ in range(KEPT):
         pair.send(small_batch)
-    made = pair.made
+    num_before = pair.num_created
     for _ in range(20):
         assert pair.send(large_batch)["data"].sum() == 300_000
-    assert pair.made == made + 2, "large slots take the place of small ones"
+    assert pair.num_created == num_before + 2, "large slots take the place of small ones"
 
 
 def test_a_batch_that_is_taken_between_the_hook_and_the_fork_is_never_overwritten(
     pair: Pair,
 ) -> None:
-    contents, batch = pair.carry(filled(1))
-    hand_over = pair.parent.mark_delivered(contents)
+    contents, batch = pair.send_in_new_slot(filled(1))
+    mark = pair.parent.mark_delivered(contents)
     slots._before_fork()
-    assert hand_over is not None
-    hand_over()
+    assert mark is not None
+    mark()
     slots._after_fork()
     assert pair.parent._mappings[contents.slot].inherited
     del batch
@@ -288,14 +310,16 @@ def test_a_batch_that_is_taken_between_the_hook_and_the_fork_is_never_overwritte
 
 
 def test_slot_whose_descriptor_was_dropped_goes_back_to_be_dropped() -> None:
-    worker, parent = WorkerSlots(), ParentSlots(keep=2)
+    worker = WorkerSlots()
+    parent = ParentSlots(keep=2)
     contents, descriptor = worker.write(pack({"data": np.arange(10_000)}), [])
     assert descriptor is not None
     with pytest.raises(LimitReached, match="open files"):
         parent.open(contents, None)
-    again, dropped = parent.collect_returned()
-    assert (again, dropped) == ([], [contents.slot])
-    worker.release(again)
+    reusable, dropped = parent.collect_returned()
+    assert reusable == []
+    assert dropped == [contents.slot]
+    worker.release(reusable)
     worker.drop(dropped)
     contents, descriptor = worker.write(pack({"data": np.arange(10_000)}), [])
     assert descriptor is not None, "it is a new slot"
@@ -303,22 +327,22 @@ def test_slot_whose_descriptor_was_dropped_goes_back_to_be_dropped() -> None:
 
 
 def test_end_of_a_batch_runs_no_line_in_which_an_interrupt_could_be_lost(pair: Pair) -> None:
-    # Python prints an exception that is raised in a finalizer, and drops it: Ctrl-C would be lost,
-    # and the slot with it.
-    contents, batch = pair.carry(np.arange(10_000))
-    lines: list[str] = []
+    # Python prints an exception that is raised in a finalizer and then drops it. A Ctrl-C at such a
+    # line would be lost, and the slot with it.
+    contents, batch = pair.send_in_new_slot(np.arange(10_000))
+    called: list[str] = []
 
-    def note(frame: FrameType, event: str, _: Any) -> None:
+    def record_call(frame: FrameType, event: str, _: Any) -> None:
         if event == "call":
-            lines.append(frame.f_code.co_name)
+            called.append(frame.f_code.co_name)
 
-    before = sys.getprofile()
-    sys.setprofile(note)
+    profile_before = sys.getprofile()
+    sys.setprofile(record_call)
     try:
         del batch
     finally:
-        sys.setprofile(before)
-    assert lines == []
+        sys.setprofile(profile_before)
+    assert called == []
     assert pair.parent.collect_returned() == ([contents.slot], [])
 
 
@@ -328,34 +352,34 @@ def test_a_fork_while_slots_go_back_inherits_what_the_user_holds_and_nothing_els
     held = []
     mappings = []
     for number in range(5):
-        contents, batch = pair.carry(np.arange(10_000) + number)
+        contents, batch = pair.send_in_new_slot(np.arange(10_000) + number)
         held.append(batch)
         del batch
-        to_user = parent.mark_delivered(contents)
-        assert to_user is not None
-        to_user()
+        mark = parent.mark_delivered(contents)
+        assert mark is not None
+        mark()
         mappings.append(parent._mappings[contents.slot])
     del held[1:]
-    seen = []
+    inherited_at_forks = []
 
-    # Another thread may, at any line.
-    def fork(frame: FrameType, event: str, arg: Any) -> Any:
+    # Another thread may fork at any line.
+    def fork_at_each_line(frame: FrameType, event: str, arg: Any) -> Any:
         if frame.f_code is ParentSlots.collect_returned.__code__ and event == "line":
             _before_fork()
             _after_fork()
-            seen.append([mapping.inherited for mapping in mappings])
-        return fork
+            inherited_at_forks.append([mapping.inherited for mapping in mappings])
+        return fork_at_each_line
 
-    before = sys.gettrace()
-    sys.settrace(fork)
+    trace_before = sys.gettrace()
+    sys.settrace(fork_at_each_line)
     try:
-        returned = parent.collect_returned()
+        reusable, _ = parent.collect_returned()
     finally:
-        sys.settrace(before)
-    assert len(seen) > 10
-    for inherited in seen:
+        sys.settrace(trace_before)
+    assert len(inherited_at_forks) > 10
+    for inherited in inherited_at_forks:
         assert inherited == [True, False, False, False, False]
-    assert len(returned[0]) == 4
+    assert len(reusable) == 4
     held.clear()
     assert parent.collect_returned() == ([], [contents.slot - 4]), (
         "the child may see it: it is not filled again"
@@ -363,9 +387,9 @@ def test_a_fork_while_slots_go_back_inherits_what_the_user_holds_and_nothing_els
 
 
 def test_a_batch_that_ends_while_the_slots_are_closed_does_not_come_back(pair: Pair) -> None:
-    """Garbage may be collected by another thread, at any line."""
+    # Another thread may collect garbage at any line.
     parent = pair.parent
-    held = [pair.carry(np.arange(10_000))[1] for _ in range(9)]
+    held = [pair.send_in_new_slot(np.arange(10_000))[1] for _ in range(9)]
     lines: set[int] = set()
 
     def drop_one(frame: FrameType, event: str, _: Any) -> Any:
@@ -375,12 +399,12 @@ def test_a_batch_that_ends_while_the_slots_are_closed_does_not_come_back(pair: P
             held.pop()
         return drop_one
 
-    before = sys.gettrace()
+    trace_before = sys.gettrace()
     sys.settrace(drop_one)
     try:
         parent.close()
     finally:
-        sys.settrace(before)
+        sys.settrace(trace_before)
     assert len(lines) >= 5, "a batch ended at each line"
     held.clear()
     assert parent.collect_returned() == ([], [])

@@ -1,5 +1,6 @@
-"""Which batches are made a second time, when, and for how much of the time; and what a comparison
-says.
+"""The policy of checks: which batches are made a second time, when, and at what cost.
+
+Also what a comparison of the two batches reports.
 """
 
 from __future__ import annotations
@@ -21,54 +22,63 @@ from detaug.pipeline.sources import resolve_source
 from tests.support.loaders import RandomSampler
 
 EVERY = 100
-#: The seconds after which a run is a long one.
+#: Seconds after which a run is a long one.
 LONG = 20.0
-#: Batches of an epoch, nnU-Net's.
+#: Number of batches in an epoch, as in nnU-Net.
 EPOCH = 250
-#: The share of a long run that all checks may take.
+#: The most that all checks may take of a long run, as a share of the workers' time.
 SHARE = 0.015
-#: The seconds that all checks but the first may take of a run that has not lasted so long.
+#: The most that all checks but the first may take before a run is a long one, in seconds.
 AT_FIRST = 0.1
 
 
 def checks_of(ignore=(), stateless=True, every=EVERY):
+    """Return a policy of checks."""
     loader = RandomSampler() if stateless else [1]
     states = LoaderStates(resolve_source(loader), num_streams=1)
     return RecheckPolicy(Check(every, ignore), 1, stateless, states)
 
 
-def check(step, number=1, worker=1):
+def candidate(step, number=1, worker=1):
+    """Return a batch that may be checked, the `number`-th of its worker."""
     return RecheckCandidate(BatchKey(0, step), BatchReport({}, {"x": "1"}), number, worker)
 
 
-def answer(checks, made, seconds):
+def answer(checks, checked, seconds):
+    """Let a check end without a difference after these seconds."""
     checks.add_check_time(seconds)
-    checks.compare(made, RecheckResponse(BatchReport({}, {"x": "1"})))
+    checks.compare(checked, RecheckResponse(BatchReport({}, {"x": "1"})))
 
 
 @pytest.fixture(autouse=True)
 def runs_last_as_long_as_they_do(
     nothing_comes_of_how_long_it_takes: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Undo the setting of `tests/conftest.py` that no run becomes a long one."""
     monkeypatch.setattr(checking, "LONG_RUN", LONG)
 
 
 class Run:
-    """A run by the clock of its workers: each makes batches one after the other, of which the
-    checks hear.
+    """A simulated run, whose workers make batches and whose checks take time.
+
+    Args:
+        num_workers: number of workers.
+        seconds: mean duration of a batch.
+        num_batches: batches of all workers together.
+        spread: half of the range of durations, relative to the mean.
+        process_seconds: time that each check takes to start a process.
 
     Attributes:
-        told: how many batches were made when the first check was made that shows what is carried;
-            0: none was.
-        spent: seconds that checks took.
-        spent_on_first: seconds that the first of them took.
-        spent_at_first: seconds that they took before the run was a long one.
+        told: number of batches at the first check that can show carried state; 0 if there is none.
+        spent: seconds that all checks took.
+        spent_on_first: seconds that the first check took.
+        spent_at_first: seconds that checks took before the run was a long one.
         lasted: seconds of the clock.
-        worked: seconds of all workers.
-        made: the checks.
+        worked: seconds of all workers together.
+        checked: the batches that were checked.
     """
 
-    def __init__(self, workers, seconds, batches, spread=0.0, process_seconds=0.0):
+    def __init__(self, num_workers, seconds, num_batches, spread=0.0, process_seconds=0.0):
         self.process_seconds = process_seconds
         self.checks = checks_of()
         self.told = 0
@@ -77,38 +87,42 @@ class Run:
         self.spent_at_first = 0.0
         self.lasted = 0.0
         self.worked = 0.0
-        self.made = []
-        vary = random.Random(workers)
-        free = [(0.0, worker) for worker in range(1, workers + 1)]
-        numbers = dict.fromkeys(range(1, workers + 1), 0)
-        for step in range(batches):
-            now, worker = heapq.heappop(free)
-            self.lasted = now
-            self.checks.run_has_lasted(now)
-            cost = seconds * vary.uniform(1 - spread, 1 + spread)
-            heapq.heappush(free, (now + cost, worker))
+        self.checked = []
+        rng = random.Random(num_workers)
+        workers = range(1, num_workers + 1)
+        # The time at which each worker is free.
+        free_at = [(0.0, worker) for worker in workers]
+        numbers = dict.fromkeys(workers, 0)
+        for step in range(num_batches):
+            time, worker = heapq.heappop(free_at)
+            self.lasted = time
+            self.checks.run_has_lasted(time)
+            duration = seconds * rng.uniform(1 - spread, 1 + spread)
+            heapq.heappush(free_at, (time + duration, worker))
             numbers[worker] += 1
             if is_checked(numbers[worker], EVERY):
-                self.checks.on_candidate(check(step, numbers[worker], worker))
-            self.checks.add_batch_time(cost)
-            self.worked += cost
-            self._check(seconds, step + 1)
+                self.checks.on_candidate(candidate(step, numbers[worker], worker))
+            self.checks.add_batch_time(duration)
+            self.worked += duration
+            self._run_due_checks(seconds, step + 1)
         self.checks.end_is_near()
-        self._check(seconds, batches)
+        self._run_due_checks(seconds, num_batches)
 
-    def _check(self, seconds, batches):
-        while (due := self.checks.next()) is not None:
-            cost = seconds * (2 if due.after is not None else 1)
+    def _run_due_checks(self, seconds, num_batches):
+        """Run all checks that are due after so many batches, each at the mean cost."""
+        for due in iter(self.checks.next, None):
+            # A batch that is made after another one costs both.
+            duration = seconds if due.after is None else 2 * seconds
             self.checks.add_process_time(self.process_seconds)
-            answer(self.checks, due, cost)
-            self.spent += cost + self.process_seconds
-            if not self.made:
+            answer(self.checks, due, duration)
+            self.spent += duration + self.process_seconds
+            if not self.checked:
                 self.spent_on_first = self.spent
             if self.lasted < LONG:
                 self.spent_at_first = self.spent
-            self.made.append(due)
+            self.checked.append(due)
             if not self.told and self.checks.informative:
-                self.told = batches
+                self.told = num_batches
 
 
 @pytest.mark.parametrize("workers", [1, 3, 8, 20, 64])
@@ -117,14 +131,14 @@ def test_what_is_carried_is_told_by_the_twentieth_batch_for_little_of_an_epoch(w
     for epochs, seconds, spread in product((1, 3), all_seconds, (0.0, 0.7)):
         run = Run(workers, seconds, epochs * EPOCH, spread)
         assert 0 < run.told <= 20
-        assert run.made[0].is_informative
-        # First batches once at most.
-        assert run.checks.informative >= len(run.made) - 1
-        more_than_expected = spread * seconds + 1e-9
-        assert run.spent_at_first <= run.spent_on_first + AT_FIRST + more_than_expected
+        assert run.checked[0].is_informative
+        # At most one check is of a worker's first batch, which shows nothing of carried state.
+        assert run.checks.informative >= len(run.checked) - 1
+        tolerance = spread * seconds + 1e-9
+        assert run.spent_at_first <= run.spent_on_first + AT_FIRST + tolerance
         if run.lasted > LONG:
             most = max(run.spent_at_first, SHARE * run.worked)
-            assert run.spent <= most + more_than_expected
+            assert run.spent <= most + tolerance
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 8, 16, 64])
@@ -134,17 +148,17 @@ def test_what_is_carried_is_told_before_a_short_program_ends(workers):
 
 
 def test_many_workers_first_batches_are_made_again_after_another_one():
-    (only,) = Run(64, 2.0, 20).made
-    assert only.nth_batch == 1
-    assert only.after is not None
-    assert only.after != only.key
+    (checked,) = Run(64, 2.0, 20).checked
+    assert checked.nth_batch == 1
+    assert checked.after is not None
+    assert checked.after != checked.key
 
 
 @pytest.mark.parametrize(("seconds", "most"), [(0.001, 1), (0.01, 2), (0.1, 2)])
 def test_a_short_run_pays_for_one_check_and_next_to_nothing_else(seconds, most):
     run = Run(4, seconds, 300, process_seconds=0.04)
     assert run.told <= 20
-    assert 1 <= len(run.made) <= most
+    assert 1 <= len(run.checked) <= most
     assert run.spent - run.spent_on_first <= AT_FIRST + 1e-9
 
 
@@ -152,7 +166,7 @@ def test_the_process_that_is_made_for_a_check_counts():
     checks = checks_of()
     for step in range(20):
         checks.add_batch_time(1.0)
-        checks.on_candidate(check(step, number=2, worker=step))
+        checks.on_candidate(candidate(step, number=2, worker=step))
     due = checks.next()
     checks.add_process_time(0.2)
     answer(checks, due, 0.001)
@@ -166,7 +180,7 @@ def test_the_process_that_is_made_for_a_check_counts():
 def test_another_hash_seed_is_tried_in_a_long_run_alone():
     checks = checks_of()
     checks.add_batch_time(0.1)
-    checks.on_candidate(check(0, number=2))
+    checks.on_candidate(candidate(0, number=2))
     answer(checks, checks.next(), 0.1)
     assert checks.for_other_hashes() is None
     checks.run_has_lasted(LONG - 1)
@@ -177,7 +191,7 @@ def test_another_hash_seed_is_tried_in_a_long_run_alone():
 
 def test_later_checks_take_batches_after_the_longest_history():
     run = Run(8, 0.2, 8 * EPOCH)
-    numbers = [candidate.nth_batch for candidate in run.made]
+    numbers = [checked.nth_batch for checked in run.checked]
     assert numbers[0] == 2
     assert numbers[-1] >= 100
     assert numbers.count(1) <= 1
@@ -186,17 +200,18 @@ def test_later_checks_take_batches_after_the_longest_history():
 def test_a_check_that_came_to_nothing_is_followed_by_another():
     checks = checks_of()
     for step in range(4):
-        checks.on_candidate(check(step, number=2, worker=step + 1))
+        checks.on_candidate(candidate(step, number=2, worker=step + 1))
         checks.add_batch_time(5.0)
     assert checks.next() is not None
-    # It was not answered.
+    # The first check was not answered.
     assert checks.next() is not None
-    answer(checks, check(1, number=2), 5.0)
-    # It has cost more than there is.
+    answer(checks, candidate(1, number=2), 5.0)
+    # The answered one has cost more than checks may take.
     assert checks.next() is None
 
 
 def checked_of(numbers, every):
+    """Return those of a worker's batches that are checked, by number."""
     return [number for number in numbers if is_checked(number, every)]
 
 
@@ -209,34 +224,34 @@ def test_first_second_fourth_and_then_one_in_so_many():
 
 def test_all_are_checked_where_that_is_asked_for_and_the_first_after_itself():
     checks = checks_of(every=1)
-    made = []
+    all_checked = []
     for step in range(50):
         checks.add_batch_time(2.0)
-        checks.on_candidate(check(step, number=1 + step // 5))
-        while (due := checks.next()) is not None:
+        checks.on_candidate(candidate(step, number=1 + step // 5))
+        for due in iter(checks.next, None):
             answer(checks, due, 2.0)
-            made.append(due)
-    assert [candidate.key.step for candidate in made] == list(range(50))
-    first, *others = made
+            all_checked.append(due)
+    assert [checked.key.step for checked in all_checked] == list(range(50))
+    first, *others = all_checked
     assert first.after == first.key
-    for candidate in others:
-        assert candidate.after is None
+    for checked in others:
+        assert checked.after is None
 
 
 def test_late_batches_of_a_stream_cost_those_before_them():
     checks = checks_of(stateless=False)
-    checks.on_candidate(check(1, number=2))
-    made = checks.next()
-    assert made is not None
-    answer(checks, made, 0.02)
+    checks.on_candidate(candidate(1, number=2))
+    early = checks.next()
+    assert early is not None
+    answer(checks, early, 0.02)
     for _ in range(1000):
         checks.add_batch_time(0.01)
-    checks.on_candidate(check(5_000, number=100))
+    checks.on_candidate(candidate(5_000, number=100))
     assert checks.next() is None
-    checks.on_candidate(check(7, number=4))
-    made = checks.next()
-    assert made is not None
-    assert made.key.step == 7
+    checks.on_candidate(candidate(7, number=4))
+    due = checks.next()
+    assert due is not None
+    assert due.key.step == 7
 
 
 def test_a_difference_says_whether_the_loader_made_it():

@@ -1,4 +1,4 @@
-"""Which workers count as stalled, and which epochs are told of."""
+"""Which workers count as stalled, and for which epochs the log says that the loop waited."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from detaug.engine.wait_stats import RunStats
 
 
 class Clock:
-    """A clock that a test sets; it stands in for the module `time`."""
+    """A clock that a test sets, in place of the module `time`."""
 
     def __init__(self, now: float) -> None:
         self.now = now
@@ -35,7 +35,7 @@ def four() -> int:
 
 
 @pytest.mark.parametrize(
-    ("looks", "killed"),
+    ("times_of_checks", "killed"),
     [
         ([1, 2, 3, 4], False),
         ([1, 2, 3, 4, 5, 5.5], True),
@@ -45,7 +45,7 @@ def four() -> int:
     ],
 )
 def test_time_in_which_the_whole_program_was_stopped_is_no_stall(
-    looks: list[float], killed: bool, monkeypatch: pytest.MonkeyPatch
+    times_of_checks: list[float], killed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(0.0)
     monkeypatch.setattr(stall_watch, "time", clock)
@@ -54,7 +54,7 @@ def test_time_in_which_the_whole_program_was_stopped_is_no_stall(
     watch = StallWatch(5.0, Mock(), kill=pool.kill, abandon=pool.abandon)
     worker = Worker(1, 0, Mock(), Mock(), ready=True, task_started_at=0.0)
     worker.tasks.append(Mock())
-    for clock.now in looks:
+    for clock.now in times_of_checks:
         watch.check([worker])
     assert bool(pool.kill.mock_calls) == killed
 
@@ -76,7 +76,7 @@ def test_a_killed_worker_is_not_abandoned_for_the_time_in_which_the_program_was_
 
 
 @pytest.mark.parametrize(
-    ("batches", "seconds", "waited", "told"),
+    ("num_batches", "seconds", "waited", "is_logged"),
     [
         (100, 100.0, 5.1, True),
         (100, 100.0, 4.9, False),
@@ -85,25 +85,25 @@ def test_a_killed_worker_is_not_abandoned_for_the_time_in_which_the_program_was_
     ],
 )
 def test_more_than_a_twentieth_of_a_long_epoch_is_told(
-    batches: int,
+    num_batches: int,
     seconds: float,
     waited: float,
-    told: bool,
+    is_logged: bool,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = Clock(50.0)
     monkeypatch.setattr(health, "time", clock)
     monkeypatch.setattr(health, "usable_cores", four)
-    kept = RunStats()
-    # The engine's start is no waiting.
-    kept.on_batch(40.0)
-    waited_for_each = waited / (batches - 1)
-    for _ in range(batches - 1):
-        kept.on_batch(clock.now - waited_for_each)
-    kept.work_seconds = 1.2 * seconds
+    stats = RunStats()
+    # The wait for the first batch does not count, as the engine starts in it.
+    stats.on_batch(40.0)
+    waited_for_each = waited / (num_batches - 1)
+    for _ in range(num_batches - 1):
+        stats.on_batch(clock.now - waited_for_each)
+    stats.work_seconds = 1.2 * seconds
     clock.now = 50.0 + seconds
-    kept.on_epoch_end(3, num_processes=2)
+    stats.on_epoch_end(3, num_processes=2)
     workers = "made by 2 workers, busy 60 % of the time, on a machine with 4 cores"
-    assert ("epoch 3: the loop waited for data" in caplog.text) == told
-    assert (workers in caplog.text) == told
+    assert ("epoch 3: the loop waited for data" in caplog.text) == is_logged
+    assert (workers in caplog.text) == is_logged

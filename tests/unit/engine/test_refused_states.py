@@ -1,4 +1,4 @@
-"""States of other pipelines, and positions that there are not, are refused by name; nothing moves."""
+"""States of other pipelines and impossible positions are refused by name, and nothing moves."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ PIPELINE: dict[str, Any] = {
 
 
 def augmenter(**changed: Any) -> DeterministicAugmenter:
+    """Return an augmenter of `PIPELINE` with some arguments changed."""
     return DeterministicAugmenter(**{**PIPELINE, **changed})
 
 
-def state_of(saved: DeterministicAugmenter, taken: int = 3) -> dict[str, Any]:
-    take(saved, taken)
-    return saved.state_dict()
+def state_of(aug: DeterministicAugmenter) -> dict[str, Any]:
+    """Return an augmenter's state after three batches."""
+    take(aug, 3)
+    return aug.state_dict()
 
 
-#: What differs from `PIPELINE` -> what the message says.
+#: Pairs of the arguments that differ from `PIPELINE` and words of the message.
 OTHERS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"data_loader": RandomSampler()}, ("RandomLoader", "RandomSampler")),
     ({"transform": OtherNoise()}, ("Noise", "OtherNoise")),
@@ -51,17 +53,18 @@ OTHERS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
 def test_a_state_of_another_pipeline_is_refused_with_both_values(
     changed: dict[str, Any], words: tuple[str, ...]
 ) -> None:
-    here = augmenter()
+    aug = augmenter()
     expected = prints(augmenter())
-    take(here, 2)
+    take(aug, 2)
     with pytest.raises(StateMismatch) as caught:
-        here.load_state_dict(state_of(augmenter(**changed)))
+        aug.load_state_dict(state_of(augmenter(**changed)))
     for word in words:
         assert word in str(caught.value)
-    assert prints(here) == expected[2:], "a refused state leaves the stream where it was"
+    assert prints(aug) == expected[2:], "a refused state leaves the stream where it was"
 
 
 def of_data(**order: Any) -> DeterministicAugmenter:
+    """Return an augmenter of a data set that is read in some order."""
     if "batch_sampler" not in order:
         order["batch_size"] = 3
     return DeterministicAugmenter.from_dataset(Samples(17), num_processes=0, seed=19, **order)
@@ -69,7 +72,7 @@ def of_data(**order: Any) -> DeterministicAugmenter:
 
 BUCKETS = [[0, 4, 5], [1], [2, 3], [6, 7, 8, 9], [16, 10], [12, 13]]
 
-#: The argument that sets the order -> its value here, and its value in the state.
+#: The argument that sets the order, its value in the resumed run, and its value in the saved run.
 ORDERS: list[tuple[str, Any, Any]] = [
     ("sampler", TorchsSampler(Samples(17)), SubsetRandomSampler(range(3, 16))),
     ("sampler", [*range(17), 3, 2, 1], SubsetRandomSampler(range(17))),
@@ -77,26 +80,24 @@ ORDERS: list[tuple[str, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "here", "other"), ORDERS)
+@pytest.mark.parametrize(("name", "value", "saved_value"), ORDERS)
 def test_a_state_of_another_order_is_refused_by_its_argument(
-    name: str, here: Any, other: Any
+    name: str, value: Any, saved_value: Any
 ) -> None:
-    state = state_of(of_data(**{name: other}))
-    resumed = of_data(**{name: here})
+    state = state_of(of_data(**{name: saved_value}))
+    resumed = of_data(**{name: value})
     resumed.load_state_dict(state)
     with pytest.raises(StateMismatch, match=name):
         next(resumed)
 
 
-@pytest.mark.parametrize("word", ["seed_scheme", "numerics"])
-def test_a_state_of_another_version_is_refused_with_both(word: str) -> None:
+@pytest.mark.parametrize(("key", "word"), [("seed_scheme", "scheme"), ("numerics", "numerics")])
+def test_a_state_of_another_version_is_refused_with_both(key: str, word: str) -> None:
     state = state_of(augmenter())
-    ours = state[word]
-    theirs = ours + 1
-    last_word = word.split("_")[-1]
-    words = rf"{last_word}.*here {ours}, in the state {theirs}"
-    with pytest.raises(StateMismatch, match=words):
-        augmenter().load_state_dict({**state, word: theirs})
+    version = state[key]
+    other = version + 1
+    with pytest.raises(StateMismatch, match=rf"{word}.*here {version}, in the state {other}"):
+        augmenter().load_state_dict({**state, key: other})
 
 
 def of_seeds(seeds: list[int]) -> DeterministicAugmenter:
@@ -127,7 +128,7 @@ def test_what_is_no_state_is_refused(rubbish: Any) -> None:
         augmenter().load_state_dict(rubbish)
 
 
-#: Rank and number of ranks in a state of step 3; that rank has no such step.
+#: Pairs of a rank and a number of ranks such that step 3 is not a step of that rank.
 NO_RANKS = [
     (1, 1),
     (2, 2),
@@ -138,15 +139,15 @@ NO_RANKS = [
 ]
 
 
-@pytest.mark.parametrize("before", [{}, {"before": 0}])
+@pytest.mark.parametrize("resized", [{}, {"before": 0}])
 @pytest.mark.parametrize(("rank", "world_size"), NO_RANKS)
 def test_a_step_that_is_none_of_its_rank_is_refused(
-    rank: int, world_size: int, before: dict[str, int]
+    rank: int, world_size: int, resized: dict[str, int]
 ) -> None:
-    if before and (rank, world_size) == (0, 2):
-        # Where the number of ranks has changed, a round may begin at any step.
+    if resized and (rank, world_size) == (0, 2):
+        # After a change of the number of ranks, any step may be one of rank 0.
         return
-    state = {**state_of(augmenter()), **before}
+    state = {**state_of(augmenter()), **resized}
     assert state["step"] == 3
     state["rank"] = rank
     state["world_size"] = world_size
@@ -167,10 +168,11 @@ def replay_of_step(step: Any) -> None:
 
 
 def load_with(key: str, value: Any) -> None:
-    here = augmenter()
-    state = state_of(here)
+    """Load a state with another value of one key."""
+    aug = augmenter()
+    state = state_of(aug)
     assert key in state
-    here.load_state_dict({**state, key: value})
+    aug.load_state_dict({**state, key: value})
 
 
 def load_epoch(epoch: Any) -> None:
@@ -181,7 +183,7 @@ def load_step(step: Any) -> None:
     load_with("step", step)
 
 
-#: Each caller that takes an epoch or a step -> values beyond its range.
+#: Name -> (function of an epoch or a step, values beyond its range).
 POSITIONS: dict[str, tuple[Callable[[Any], None], list[int]]] = {
     "epoch of set_epoch": (set_epoch, [2**32]),
     "epoch of replay": (replay_of_epoch, [2**32]),
@@ -193,8 +195,8 @@ POSITIONS: dict[str, tuple[Callable[[Any], None], list[int]]] = {
 
 @pytest.mark.parametrize("name", POSITIONS)
 def test_a_position_that_there_is_not_is_refused_by_name(name: str) -> None:
-    go_to, beyond = POSITIONS[name]
+    use_position, beyond = POSITIONS[name]
     word = name.split()[0]
     for value in (-1, *beyond, 1.0, 1.5, "1", None):
         with pytest.raises((ValueError, TypeError, IndexError), match=word):
-            go_to(value)
+            use_position(value)

@@ -1,4 +1,4 @@
-"""What is made next and what is due, and how long epochs are, without processes."""
+"""The schedule: which batch is made next, which is due, and where epochs end."""
 
 from __future__ import annotations
 
@@ -18,31 +18,38 @@ from detaug.pipeline.plan import TAILS, BatchKey, StepPlan
 from detaug.pipeline.sources import resolve_source
 from tests.unit.engine.reference_schedule import ReferenceSchedule
 
-#: No identifier of a thread.
+#: Stands for a thread's identifier; no thread has this one.
 THREAD = -1
 
 
 def handed_to_the_user(schedule: Schedule) -> Any:
-    """Return the due outcome, which is not on the way any more."""
+    """Take the due outcome and mark it as received by the user; return it."""
     outcome = schedule.take(THREAD).outcome
     schedule.on_the_way.pop(THREAD, None)
     return outcome
 
 
 def workers_of(number: int) -> list[SimpleNamespace]:
+    """Return workers without tasks."""
     return [SimpleNamespace(index=index, tasks=deque()) for index in range(number)]
 
 
 def run(
-    schedule: Schedule, lengths: list[int] | None, num_workers: int, order, batches: int
+    schedule: Schedule, lengths: list[int] | None, num_workers: int, choose, num_batches: int
 ) -> list[BatchKey]:
-    """Play workers that finish in the order that `order` picks, until enough is handed out or the
-    epoch ends.
+    """Simulate workers until enough batches are handed out or the epoch ends; return the batches.
+
+    Args:
+        schedule: gives the workers their tasks.
+        lengths: number of batches in each stream; None if streams do not end.
+        num_workers: number of workers.
+        choose: function that chooses which busy worker finishes next.
+        num_batches: most batches that are handed out.
     """
     plan = schedule.plan
     handed_out = []
     workers = workers_of(num_workers)
-    while len(handed_out) < batches:
+    while len(handed_out) < num_batches:
         outcome = handed_to_the_user(schedule)
         if isinstance(outcome, EpochEnd):
             return handed_out
@@ -53,7 +60,7 @@ def run(
             worker.tasks.append(key)
         busy = [worker for worker in workers if worker.tasks]
         assert busy, "nothing is due and nobody works"
-        key = order(busy).tasks.popleft()
+        key = choose(busy).tasks.popleft()
         if lengths is not None and plan.turn_of(key.step) >= lengths[plan.stream_of(key.step)]:
             schedule.end_stream(key)
         else:
@@ -69,26 +76,29 @@ def run(
     st.randoms(use_true_random=False),
 )
 def test_ranks_in_changing_numbers_share_a_finite_source_out(num_streams, num_steps, runs, chance):
-    """(world size, rounds) for each run; the last one goes on to the end of the epoch."""
+    # Each run is (world size, batches per rank). The last one continues to the end of the epoch.
     lengths = [len(range(stream, num_steps, num_streams)) for stream in range(num_streams)]
-    position, taken, reached = None, [], 0
-    for number, (world_size, rounds) in enumerate(runs):
+    position = None
+    steps = []
+    for number, (world_size, num_batches) in enumerate(runs):
         is_last = number == len(runs) - 1
-        rounds = min(rounds, (num_steps - reached) // world_size)
-        of_ranks = []
+        num_batches = min(num_batches, (num_steps - len(steps)) // world_size)
+        if is_last:
+            num_batches = 10**6
+        batches_of_ranks = []
         for rank in range(world_size):
             plan = StepPlan(num_streams, rank, world_size, num_steps)
             schedule = Schedule(plan, chance.randint(1, 5), 2, False)
             if position is not None:
-                schedule.position = position._replace(step=reached + rank)
-            of_ranks.append(run(schedule, lengths, 2, chance.choice, 10**6 if is_last else rounds))
+                schedule.position = position._replace(step=len(steps) + rank)
+            batches_of_ranks.append(run(schedule, lengths, 2, chance.choice, num_batches))
             if is_last:
                 assert schedule.position == Position(1, rank, 0)
-        taken += [key.step for at_once in zip(*of_ranks, strict=True) for key in at_once]
-        reached = len(taken)
-        assert taken == list(range(reached))
-        position = Position(0, 0, 0, num_before_resize=reached)
-    assert num_steps - reached < runs[-1][0]
+        for batches in zip(*batches_of_ranks, strict=True):
+            steps += [key.step for key in batches]
+        assert steps == list(range(len(steps)))
+        position = Position(0, 0, 0, num_before_resize=len(steps))
+    assert num_steps - len(steps) < runs[-1][0]
 
 
 @pytest.mark.parametrize("num_steps", [9, None])
@@ -105,8 +115,9 @@ def test_a_batch_that_is_missing_fails_where_several_ranks_need_it(num_steps):
 
 @st.composite
 def schedules(draw):
-    """The same schedule twice, and a world in which its tasks come true: how long each stream is in
-    each epoch.
+    """Draw a schedule, its reference, and the number of batches in each stream.
+
+    With None for these numbers, streams do not end.
     """
     num_streams = draw(st.integers(1, 5))
     world_size = draw(st.integers(1, 4))
@@ -120,8 +131,8 @@ def schedules(draw):
         "stateless": draw(st.booleans()),
         "limit": draw(st.none() | st.integers(0, 14)),
     }
-    ends = st.lists(st.integers(0, 5), min_size=num_streams, max_size=num_streams)
-    lengths = draw(st.none() | ends)
+    finite = st.lists(st.integers(0, 5), min_size=num_streams, max_size=num_streams)
+    lengths = draw(st.none() | finite)
     return Schedule(**arguments), ReferenceSchedule(**arguments), lengths
 
 
@@ -130,99 +141,102 @@ def schedules(draw):
 def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both, chance, events):
     schedule, reference, lengths = both
     plan = schedule.plan
-    workers = 1 if schedule.stateless else schedule._num_workers
-    begun = []
-    handed_out = None
-    present = range(workers)
-
-    def each(what, *arguments):
-        for one in (schedule, reference):
-            getattr(one, what)(*arguments)
+    num_workers = 1 if schedule.stateless else schedule._num_workers
+    in_flight = []
+    last_taken = None
+    present = range(num_workers)
 
     def start():
-        worker = chance.randrange(workers)
+        worker = chance.randrange(num_workers)
         key = schedule.next_for(worker, present, False)
         if key is not None:
-            begun.append(key)
+            in_flight.append(key)
             schedule.start(key, worker)
             reference.start(key)
 
+    def pop_in_flight():
+        return in_flight.pop(chance.randrange(len(in_flight)))
+
     def finish():
-        key = begun.pop(chance.randrange(len(begun)))
+        key = pop_in_flight()
         if lengths is None or plan.turn_of(key.step) < lengths[plan.stream_of(key.step)]:
-            kinds = [Delivered(key), Skipped(ValueError(), "", ""), Failed(ValueError())]
-            (outcome,) = chance.choices(kinds, [8, 1, 1])
-            each("finish", key, outcome)
+            outcomes = [Delivered(key), Skipped(ValueError(), "", ""), Failed(ValueError())]
+            (outcome,) = chance.choices(outcomes, [8, 1, 1])
+            schedule.finish(key, outcome)
+            reference.finish(key, outcome)
         elif plan.world_size == 1:
-            each("end_stream", key)
+            schedule.end_stream(key)
+            reference.end_stream(key)
         else:
             schedule.end_stream(key)
             reference.finish(key, schedule.outcomes.get(key, Failed(ValueError())))
 
-    def go_on():
-        nonlocal handed_out
+    def take():
+        nonlocal last_taken
         schedule.on_the_way.clear()
-        handed_out = schedule.take(THREAD)[:2]
-        reference.hand_out(*handed_out)
+        last_taken = schedule.take(THREAD)[:2]
+        reference.hand_out(*last_taken)
 
     def put_back():
-        nonlocal handed_out
-        if handed_out is not None:
-            each_put_back(*handed_out)
-            handed_out = None
-
-    def each_put_back(position, outcome):
+        nonlocal last_taken
+        if last_taken is None:
+            return
+        position, outcome = last_taken
         schedule.put_back(THREAD)
         if isinstance(outcome, Delivered):
             reference.outcomes[schedule.key_at(position)] = outcome
         if isinstance(outcome, (Delivered, EpochEnd)):
             reference.position = position
+        last_taken = None
 
-    def jump():
+    def move():
         epoch = max(0, schedule.position.epoch + chance.randrange(-1, 3))
         turn = chance.randrange(8)
-        place = Position(epoch, plan.rank + turn * plan.world_size, turn)
-        # From there on there are as many ranks as now.
-        first = chance.randrange(12)
-        taken = chance.randrange(3)
-        step = first + plan.rank + taken * plan.world_size
-        begun_by_others = Position(epoch, step, taken, first)
-        position = chance.choice([schedule.start_of(epoch), place, begun_by_others])
+        in_mid_epoch = Position(epoch, plan.rank + turn * plan.world_size, turn)
+        # Another number of ranks has taken the epoch's first batches.
+        num_before_resize = chance.randrange(12)
+        num_taken = chance.randrange(3)
+        step = num_before_resize + plan.rank + num_taken * plan.world_size
+        after_resize = Position(epoch, step, num_taken, num_before_resize)
+        position = chance.choice([schedule.start_of(epoch), in_mid_epoch, after_resize])
         schedule.position = position
         reference.position = position
 
     def lose():
-        each("requeue", begun.pop(chance.randrange(len(begun))))
+        key = pop_in_flight()
+        schedule.requeue(key)
+        reference.requeue(key)
 
     def be_interrupted():
         schedule._computed_for = None
 
     def forget_failures():
-        each("forget_failures")
+        schedule.forget_failures()
+        reference.forget_failures()
 
-    usual = [*[start] * 3, *[go_on] * 3, be_interrupted]
-    busy = [*[finish] * 4, *[lose] * 2]
-    seldom = [jump, put_back, forget_failures]
+    always_possible = [*[start] * 3, *[take] * 3, be_interrupted]
+    with_tasks_in_flight = [*always_possible, *[finish] * 4, *[lose] * 2]
+    rare = [move, put_back, forget_failures]
     for _ in range(events):
-        do = chance.choice(usual + busy if begun else usual)
+        event = chance.choice(with_tasks_in_flight if in_flight else always_possible)
         if chance.random() < 0.08:
-            do = chance.choice(seldom)
-        if do is not go_on and do is not put_back:
-            handed_out = None
+            event = chance.choice(rare)
+        if event is not take and event is not put_back:
+            last_taken = None
             schedule.on_the_way.clear()
-        do()
+        event()
         assert list(schedule.window_tasks()) == reference.window_tasks()
         reference.prune()
         assert schedule.position == reference.position
         assert schedule.outcomes == reference.outcomes
         assert schedule.in_flight == reference.in_flight
         assert schedule.due() == reference.due()
-        for worker in range(workers):
+        for worker in range(num_workers):
             assert schedule.next_for(worker, present, False) == reference.next_for(worker)
 
 
-def given_to_each(schedule, workers):
-    """The numbers of tasks that the workers have, once they were given what there is."""
+def tasks_per_worker(schedule, workers):
+    """Assign all tasks that can be assigned; return the number of tasks of each worker."""
     for worker, key in assign_tasks(schedule, workers):
         worker.tasks.append(key)
     return [len(worker.tasks) for worker in workers]
@@ -230,13 +244,18 @@ def given_to_each(schedule, workers):
 
 def test_a_worker_has_one_task_in_hand_and_at_most_one_waiting_and_each_has_a_first_before_any_has_a_second():
     workers = workers_of(4)
-    assert sorted(given_to_each(Schedule(StepPlan(1), 6, 4, True), workers)) == [1, 1, 2, 2]
+    assert sorted(tasks_per_worker(Schedule(StepPlan(1), 6, 4, True), workers)) == [1, 1, 2, 2]
     assert sorted(worker.tasks[0].step for worker in workers) == [0, 1, 2, 3]
-    assert given_to_each(Schedule(StepPlan(1), 100, 4, True), workers) == [2, 2, 2, 2]
+    assert tasks_per_worker(Schedule(StepPlan(1), 100, 4, True), workers) == [2, 2, 2, 2]
 
 
 class Workers:
-    """Workers that come and go, and make what they are given."""
+    """Simulated workers that start, end, and make the batches that they are assigned.
+
+    Attributes:
+        present: the running workers by index.
+        made_by: stream -> index of the worker that made its last batch.
+    """
 
     def __init__(self, schedule, num_workers, chance):
         self.schedule = schedule
@@ -245,15 +264,17 @@ class Workers:
         self.present = {}
         self.made_by = {}
 
-    def come(self, index):
+    def start(self, index):
+        """Start a worker, if it does not run."""
         self.present.setdefault(index, SimpleNamespace(index=index, tasks=deque()))
 
-    def go(self, index):
+    def end(self, index):
+        """End a worker and put its tasks back."""
         for key in self.present.pop(index).tasks:
             self.schedule.requeue(key)
 
     def work(self):
-        """One of them makes a batch, or the reader takes one; False: nobody can do anything."""
+        """Take a batch, or let a worker make one; return whether either was possible."""
         workers = sorted(self.present.values(), key=lambda worker: worker.index)
         for worker, key in assign_tasks(self.schedule, workers):
             worker.tasks.append(key)
@@ -286,22 +307,22 @@ def test_streams_are_made_by_whoever_is_there_and_shared_fairly_once_all_have_co
     for _ in range(12):
         index = chance.randrange(num_workers)
         if index in workers.present and len(workers.present) > 1:
-            workers.go(index)
-        workers.come(chance.randrange(num_workers))
+            workers.end(index)
+        workers.start(chance.randrange(num_workers))
         for _ in range(chance.randrange(20)):
             assert workers.work(), "a batch is due, and nobody makes it"
     for index in range(num_workers):
-        workers.come(index)
+        workers.start(index)
     for _ in range(60 * num_streams):
         assert workers.work()
     workers.made_by.clear()
     for _ in range(30 * num_streams):
         assert workers.work()
     makers = list(workers.made_by.values())
-    numbers = [makers.count(index) for index in range(num_workers)]
-    # In a smaller window nobody is ever idle while another has two to make.
+    num_streams_of = [makers.count(index) for index in range(num_workers)]
+    # In a smaller window no worker is idle while another has two tasks, so streams need not move.
     if window >= num_streams * 2:
-        assert max(numbers) - min(numbers) <= 1
+        assert max(num_streams_of) - min(num_streams_of) <= 1
 
 
 @pytest.mark.parametrize(

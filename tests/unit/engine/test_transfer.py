@@ -1,6 +1,4 @@
-"""Taking batches apart and putting them together, where buffers lie in a slot, and messages,
-without processes.
-"""
+"""Packing and unpacking of batches, offsets in a slot, and messages through a channel."""
 
 from __future__ import annotations
 
@@ -26,14 +24,16 @@ Point = namedtuple("Point", "x y")
 
 
 def through(batch):
+    """Return a batch after it was packed and unpacked."""
     packed = pack(batch)
     buffers = [bytearray(buffer.tobytes()) for buffer in packed.buffers]
     return unpack(packed.pickled, buffers)
 
 
 class Meta(torch.Tensor):
-    """As MONAI's MetaTensor: attributes, a constructor of its own, and a word in every operation of
-    torch.
+    """A tensor that behaves as MONAI's MetaTensor.
+
+    It has attributes, a constructor of its own, and takes part in every operation of torch.
     """
 
     def __new__(cls, data, affine=None):
@@ -53,7 +53,7 @@ class Meta(torch.Tensor):
 
 
 class Plain(np.ndarray):
-    pass
+    """An array of another class, with nothing new."""
 
 
 BATCHES = {
@@ -129,7 +129,7 @@ BULKY = {
 }
 
 
-#: Views of 400 kilobytes and more -> the bytes that they show.
+#: Pairs of a view into 400 kilobytes or more and the number of bytes that it shows.
 VIEWS = [
     (np.zeros((100, 1000))[:, :10], 8_000),
     (np.zeros((100, 1000))[3:5], 16_000),
@@ -233,7 +233,7 @@ def test_aliases_are_one_object_of_any_class():
 
 def test_an_itk_image_is_packed_with_its_voxels_which_end_with_it() -> None:
     voxels = np.arange(6**3, dtype=np.float32).reshape(6, 6, 6)
-    # Nothing else holds the image.
+    # The image ends as soon as it is packed, as nothing else refers to it.
     packed = pack({"image": sitk.GetImageFromArray(voxels)})
     image = unpack(packed.pickled, packed.buffers)["image"]
     assert np.array_equal(sitk.GetArrayFromImage(image), voxels)
@@ -260,41 +260,44 @@ def test_a_slot_holds_its_batch_and_not_much_more(size):
 
 @pytest.fixture
 def ends():
-    ours, theirs = Channel.pair()
-    yield ours, theirs
-    ours.close()
-    theirs.close()
+    """Yield the two ends of a channel."""
+    parent_end, child_end = Channel.pair()
+    yield parent_end, child_end
+    parent_end.close()
+    child_end.close()
 
 
 def received(channel):
+    """Wait for a message and return it with its descriptor."""
     return result_of(channel.receive, "a message has come")
 
 
 def read(descriptor):
+    """Wait until a pipe can be read, and return its contents."""
     wait_readable(descriptor, "something was written into the pipe")
     return os.read(descriptor, 10)
 
 
 def test_nothing_is_waited_for_when_nothing_is_there(ends):
-    _, theirs = ends
-    assert theirs.receive_ready() == []
+    _, child_end = ends
+    assert child_end.receive_ready() == []
 
 
 def test_the_other_sides_end_is_noticed_after_what_it_sent(ends):
-    ours, theirs = ends
-    ours.send("last words")
-    ours.close()
-    assert received(theirs) == ("last words", None)
+    parent_end, child_end = ends
+    parent_end.send("last words")
+    parent_end.close()
+    assert received(child_end) == ("last words", None)
     with pytest.raises(ChannelClosed):
-        received(theirs)
+        received(child_end)
     with pytest.raises(ChannelClosed):
-        theirs.send("anyone?")
+        child_end.send("anyone?")
 
 
 def test_message_of_any_size_arrives_whole_and_in_order(ends):
-    ours, theirs = ends
+    parent_end, child_end = ends
     large = ("large", os.urandom(700_000))
-    sent = [
+    messages = [
         ("small", 1),
         large,
         ("small", 2),
@@ -303,16 +306,16 @@ def test_message_of_any_size_arrives_whole_and_in_order(ends):
     reading, writing = os.pipe()
 
     def send():
-        for message in sent:
-            ours.send(message)
-        ours.send(large, writing)
+        for message in messages:
+            parent_end.send(message)
+        parent_end.send(large, writing)
 
-    # In a thread, because it waits for room.
+    # In a thread, as `send` waits while the channel's buffer is full.
     sender = threading.Thread(target=send)
     sender.start()
-    for message in sent:
-        assert received(theirs) == (message, None)
-    message, descriptor = received(theirs)
+    for message in messages:
+        assert received(child_end) == (message, None)
+    message, descriptor = received(child_end)
     join(sender, "all messages are sent")
     assert message == large
     os.write(descriptor, b"hello")
@@ -324,21 +327,22 @@ def test_message_of_any_size_arrives_whole_and_in_order(ends):
 def test_a_descriptor_for_which_there_is_no_number_is_none_and_later_ones_are_those_of_their_messages(
     ends,
 ):
-    ours, theirs = ends
+    parent_end, child_end = ends
     reading, writing = os.pipe()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    ours.send("lost", writing)
-    ours.send("comes", writing)
-    highest = max(reading, writing, ours.fileno(), theirs.fileno())
-    taken = [os.dup(reading) for _ in range(highest)]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(taken[-1] + 1, soft), hard))
+    parent_end.send("lost", writing)
+    parent_end.send("comes", writing)
+    # Occupy all free numbers up to the limit.
+    highest = max(reading, writing, parent_end.fileno(), child_end.fileno())
+    duplicates = [os.dup(reading) for _ in range(highest)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(duplicates[-1] + 1, soft), hard))
     try:
-        assert received(theirs) == ("lost", None)
+        assert received(child_end) == ("lost", None)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for number in taken:
+        for number in duplicates:
             os.close(number)
-    message, descriptor = received(theirs)
+    message, descriptor = received(child_end)
     assert message == "comes"
     os.write(descriptor, b"hello")
     assert read(reading) == b"hello"

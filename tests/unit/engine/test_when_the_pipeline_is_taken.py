@@ -1,5 +1,6 @@
-"""What a program changes counts until the pipeline is taken, as with batchgenerators' augmenters;
-then it is an error.
+"""Changes of the pipeline have an effect until it is taken; then they are an error.
+
+batchgenerators' augmenters also take the pipeline at the first batch.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.support.loaders import IndexLoader, RandomLoader, Samples
 
 
 class Constant(SlimDataLoaderBase):
-    """Batches that hold one number."""
+    """A loader of batches that hold one number."""
 
     def __init__(self, number: float = 0.0, batch_size: int = 2) -> None:
         super().__init__([0], batch_size)
@@ -31,6 +32,8 @@ class Constant(SlimDataLoaderBase):
 
 
 class Add:
+    """A transform that adds a number."""
+
     def __init__(self, amount: float) -> None:
         self.amount = amount
 
@@ -39,6 +42,8 @@ class Add:
 
 
 class Chain:
+    """A composition of transforms."""
+
     def __init__(self, *transforms: Callable[..., Any]) -> None:
         self.transforms = list(transforms)
 
@@ -53,6 +58,7 @@ def augmenter(**options: Any) -> DeterministicAugmenter:
 
 
 def value(batch: dict[str, Any]) -> float:
+    """Return the number that a batch of `Constant` holds."""
     return float(batch["data"][0, 0])
 
 
@@ -72,40 +78,50 @@ def other_transform(aug: DeterministicAugmenter) -> None:
     aug.transform = Add(11)
 
 
+#: Each makes the first batch hold 11 instead of 1.
 CHANGES = [add_ten, other_attribute, other_loader, other_transform]
 
 
+def replay(aug: DeterministicAugmenter) -> Any:
+    return aug.replay(0, 0)
+
+
+def start(aug: DeterministicAugmenter) -> None:
+    aug._start()
+
+
+#: All that takes the pipeline for the first time.
+FIRST_USES = [next, start, replay]
+
+
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("take_it", [next, lambda aug: aug.replay(0, 0)], ids=["next", "replay"])
+@pytest.mark.parametrize("first_batch", [next, replay], ids=["next", "replay"])
 def test_a_change_before_the_first_batch_counts(
-    change: Callable[[Any], None], take_it: Callable[[Any], Any]
+    change: Callable[[Any], None], first_batch: Callable[[Any], Any]
 ) -> None:
     aug = augmenter()
     change(aug)
-    assert value(take_it(aug)) == 11
+    assert value(first_batch(aug)) == 11
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize(
-    "begin", [lambda aug: aug.restart(), lambda aug: None], ids=["restart", ""]
-)
-def test_a_change_after_finish_counts(
-    change: Callable[[Any], None], begin: Callable[[Any], None]
-) -> None:
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_change_after_finish_counts(change: Callable[[Any], None], restarts: bool) -> None:
     aug = augmenter()
     assert value(next(aug)) == 1
     aug._finish()
     change(aug)
-    begin(aug)
+    if restarts:
+        aug.restart()
     assert value(next(aug)) == 11
 
 
-@pytest.mark.parametrize("begin", [next, lambda aug: aug._start(), lambda aug: aug.replay(0, 0)])
+@pytest.mark.parametrize("first_use", FIRST_USES)
 def test_a_change_of_objects_after_that_does_not_reach_the_batches(
-    begin: Callable[[Any], Any],
+    first_use: Callable[[Any], Any],
 ) -> None:
     aug = augmenter()
-    begin(aug)
+    first_use(aug)
     add_ten(aug)
     assert value(next(aug)) == 1
     assert value(aug.replay(0, 0)) == 1
@@ -132,12 +148,12 @@ SETTINGS = [
 def test_setting_after_the_first_batch_is_an_error_that_says_how(name: str, new: Any) -> None:
     aug = augmenter()
     next(aug)
-    before = getattr(aug, name)
+    old = getattr(aug, name)
     with pytest.raises(
         AttributeError, match=rf"{name} cannot be set now.*_finish\(\).*restart\(\)"
     ):
         setattr(aug, name, new)
-    assert getattr(aug, name) == before
+    assert getattr(aug, name) == old
 
 
 def test_the_number_of_processes_counts_until_the_first_batch() -> None:
@@ -145,7 +161,8 @@ def test_the_number_of_processes_counts_until_the_first_batch() -> None:
     aug.num_processes = 3
     aug.num_cached = 5
     same = DeterministicAugmenter(Constant(), Chain(Add(1)), 3, 5, seed=1)
-    assert (aug.num_processes, aug.num_cached) == (3, 5)
+    assert aug.num_processes == 3
+    assert aug.num_cached == 5
     assert aug.seeds == [None] * 3
     assert aug.executor == same.executor == LocalProcesses()
     assert repr(aug) == repr(same)
@@ -166,10 +183,10 @@ REFUSED_SETTINGS = [
 @pytest.mark.parametrize(("name", "wrong"), REFUSED_SETTINGS)
 def test_a_setting_that_is_refused_leaves_the_one_that_was(name: str, wrong: Any) -> None:
     aug = augmenter()
-    before = getattr(aug, name)
+    old = getattr(aug, name)
     with pytest.raises((TypeError, ValueError), match=name):
         setattr(aug, name, wrong)
-    assert getattr(aug, name) == before
+    assert getattr(aug, name) == old
     assert value(next(aug)) == 1
 
 
@@ -232,10 +249,10 @@ def test_batches_do_not_depend_on_when_the_pipeline_was_put_together() -> None:
 
 
 # --- states
-# -----------------------------------------------------------------------------------------------------------
 
 
 def saved(aug: DeterministicAugmenter) -> dict[str, Any]:
+    """Return the state after three batches."""
     take(aug, 3)
     return aug.state_dict()
 
@@ -249,9 +266,9 @@ def test_a_loaded_state_is_compared_with_the_pipeline_that_is_taken() -> None:
     assert aug.step == 4
 
 
-@pytest.mark.parametrize("take_it", [next, lambda aug: aug._start(), lambda aug: aug.replay(0, 0)])
+@pytest.mark.parametrize("first_use", FIRST_USES)
 def test_a_state_of_another_pipeline_is_refused_when_the_pipeline_is_taken(
-    take_it: Callable[[Any], Any],
+    first_use: Callable[[Any], Any],
 ) -> None:
     state = saved(augmenter())
     aug = augmenter()
@@ -259,7 +276,7 @@ def test_a_state_of_another_pipeline_is_refused_when_the_pipeline_is_taken(
     add_ten(aug)
     for _ in range(2):
         with pytest.raises(StateMismatch, match="transforms"):
-            take_it(aug)
+            first_use(aug)
     aug.transform.transforms.pop()
     assert value(next(aug)) == 1
     assert aug.step == 4
@@ -271,7 +288,6 @@ def test_a_state_of_another_seed_is_refused_at_once() -> None:
 
 
 # --- seeds, and restart
-# -----------------------------------------------------------------------------------------------
 
 
 def test_restart_repeats_the_current_epoch_where_a_seed_was_passed() -> None:
@@ -285,7 +301,7 @@ def test_restart_repeats_the_current_epoch_where_a_seed_was_passed() -> None:
 def test_restart_draws_new_numbers_where_none_was() -> None:
     aug = DeterministicAugmenter(RandomLoader(), None, 0)
     aug.restart()
-    assert aug.epoch == 0, "nothing of it has been given"
+    assert aug.epoch == 0, "no batch of it has been delivered"
     first = prints(take(aug, 3))
     aug.restart()
     assert aug.epoch == 1
@@ -304,13 +320,13 @@ def test_seeds_may_be_set_until_the_first_batch() -> None:
 def test_what_was_counted_stays_counted_after_a_restart() -> None:
     aug = DeterministicAugmenter(Constant(), Add(1), 0, seed=1, check=1)
     take(aug, 3)
-    before = aug.stats()["checked"]
+    num_checked = aug.stats()["checked"]
     aug.restart()
-    assert aug.stats()["checked"] == before > 0
+    assert aug.stats()["checked"] == num_checked > 0
     aug._finish()
     aug.transform = Add(10)
     aug.restart()
-    assert aug.stats()["checked"] == before
+    assert aug.stats()["checked"] == num_checked
 
 
 def test_what_was_said_is_not_said_again_after_a_restart(caplog: Any) -> None:

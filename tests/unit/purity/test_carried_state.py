@@ -1,4 +1,7 @@
-"""State of transforms that is put back after every batch is told where it would have changed one."""
+"""A warning names the state of a transform that would have changed the next batch.
+
+Every batch starts from the same state, so the change is lost.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from detaug.seeding.tree import SeedTree
 
 
 class Volumes(DataLoader):
-    """Stateless: random volumes, and the numbers of their cases."""
+    """A stateless loader of random volumes with the numbers of their cases."""
 
     def __init__(self) -> None:
         super().__init__(list(range(40)), 2, infinite=True)
@@ -40,19 +43,27 @@ def source_of(loader: Any) -> Source:
     return resolve_source(loader, None, 50)
 
 
-def told(
+def warnings_of(
     transform: Any,
     loader: Any = None,
     num_batches: int = 12,
     keep: tuple[str, ...] = (),
     ignore: tuple[str, ...] = (),
 ) -> list[str]:
-    """Return what is said in one process's first batches."""
-    said: list[str] = []
+    """Return the warnings while one process makes the first batches of a pipeline.
+
+    Args:
+        transform: of the pipeline.
+        loader: of the pipeline; a `Volumes` by default.
+        num_batches: number of batches that are made.
+        keep: the augmenter's argument.
+        ignore: the argument of `Check`.
+    """
+    warnings: list[str] = []
 
     def log(text: str, level: int = logging.WARNING) -> None:
         assert level == logging.WARNING
-        said.append(text)
+        warnings.append(text)
 
     source = source_of(Volumes() if loader is None else loader)
     pipeline = Pipeline(source, transform, must_pickle=False, keep=keep)
@@ -60,11 +71,11 @@ def told(
     producer = Producer(pipeline.pristine, branch, log, checks_carried_state=True, ignore=ignore)
     for step in range(num_batches):
         producer.make(0, step)
-    return said
+    return warnings
 
 
 class Curriculum:
-    """Becomes stronger with every batch, it is thought."""
+    """A transform whose author expects that it becomes stronger with every batch."""
 
     strength = 2
 
@@ -74,7 +85,7 @@ class Curriculum:
 
 
 def test_the_message_names_the_attribute_its_values_and_what_to_do() -> None:
-    (text,) = told(Curriculum())
+    (text,) = warnings_of(Curriculum())
     assert text == (
         "Curriculum.strength was 2 when the batch began and 5 when it ended; every batch starts "
         "from 2, and would differ if the change carried over. To follow the training use "
@@ -82,7 +93,7 @@ def test_the_message_names_the_attribute_its_values_and_what_to_do() -> None:
     )
 
 
-# --- told ---
+# --- transforms with a warning
 
 
 class RunningMoments:
@@ -107,7 +118,7 @@ class EveryEighth:
 
 
 class InTurn:
-    """Takes the first of its modes, and puts it last."""
+    """A transform that uses its modes in turn."""
 
     def __init__(self) -> None:
         self.modes = ["wrap", "edge", "reflect"]
@@ -118,7 +129,7 @@ class InTurn:
 
 
 class Momentum:
-    """Blends with what the batch before was."""
+    """A transform that averages each batch with those before it."""
 
     def __init__(self) -> None:
         self.average: Any = None
@@ -193,7 +204,7 @@ def counting() -> Callable[..., Any]:
 
 
 class OnlyTogether:
-    """Needs two counters to be ahead."""
+    """A transform that changes a batch only if both of its counters have counted."""
 
     def __init__(self) -> None:
         self.first = 0
@@ -208,7 +219,7 @@ class OnlyTogether:
 
 
 class Refuses:
-    """Is for one batch alone."""
+    """A transform that fails at its second batch."""
 
     def __init__(self) -> None:
         self.is_used = False
@@ -221,7 +232,7 @@ class Refuses:
 
 
 class Draws:
-    """Writes what it drew into attributes, and reads it from there, as MONAI's and TorchIO's do."""
+    """A transform that keeps what it drew in attributes, as MONAI's and TorchIO's do."""
 
     def __init__(self) -> None:
         self.factor = 1.0
@@ -239,7 +250,7 @@ class Draws:
 
 
 class ReplacesItsGenerator:
-    """Its generator is another one after every batch, seeded as the one before it was."""
+    """A transform that replaces its generator by an equal one after every batch."""
 
     def __init__(self) -> None:
         self.state = [np.random.default_rng(1), 0]
@@ -268,8 +279,8 @@ def beside_a_replaced_generator() -> Chain:
     return Chain(ReplacesItsGenerator(), Curriculum())
 
 
-#: A transform, and the beginnings of what is said.
-TOLD: dict[str, tuple[Callable[[], Any], list[str]]] = {
+#: Name -> (transform, [beginning of the warning, attribute that it advises to keep, if any]).
+WARNED: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "running statistics": (
         RunningMoments,
         ["RunningMoments.moments['mean'] was 0.0 when", "moments"],
@@ -301,22 +312,24 @@ TOLD: dict[str, tuple[Callable[[], Any], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", WARNED)
 def test_state_that_would_have_changed_the_next_batch_is_told(name: str) -> None:
-    make, (beginning, keep) = TOLD[name]
-    first, *others = told(make())
-    end = f'; to let it carry over: keep=("{keep}",)' if keep else "current().step"
+    make, (beginning, keep) = WARNED[name]
+    first, *others = warnings_of(make())
+    end = "current().step"
+    if keep:
+        end = f'; to let it carry over: keep=("{keep}",)'
     assert first.startswith(beginning)
     assert first.endswith(end)
     num_others = 1 if name == "two together" else 0
     assert len(others) == num_others
 
 
-# --- not told ---
+# --- transforms without a warning
 
 
 class Caches:
-    """Keeps what it computed, and counts what it did."""
+    """A transform that keeps results and counts calls, without an effect on batches."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -349,7 +362,7 @@ class MakesItsGenerator:
 
 
 class IsNotReproducible:
-    """For the run-time check to report, which names the cause."""
+    """A transform with unseeded draws, which the run-time check reports instead."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -391,12 +404,12 @@ CORRECT: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("name", CORRECT)
 def test_what_changes_no_batch_is_not_told(name: str) -> None:
-    assert told(CORRECT[name](), num_batches=40) == []
+    assert warnings_of(CORRECT[name](), num_batches=40) == []
 
 
 def test_what_the_user_keeps_or_does_not_compare_is_not_told() -> None:
-    assert told(Curriculum(), keep=("strength",)) == []
-    assert told(Curriculum(), ignore=("x",)) == []
+    assert warnings_of(Curriculum(), keep=("strength",)) == []
+    assert warnings_of(Curriculum(), ignore=("x",)) == []
 
 
 class FollowsTheEpoch:
@@ -410,21 +423,21 @@ class FollowsTheEpoch:
 
 
 def test_what_set_epoch_changes_is_not_carried() -> None:
-    said: list[str] = []
+    warnings: list[str] = []
     pipeline = Pipeline(source_of(Volumes()), FollowsTheEpoch(), must_pickle=False)
     branch = SeedBranch(SeedTree(4), 1)
-    producer = Producer(pipeline.pristine, branch, said.append, checks_carried_state=True)  # type: ignore[arg-type]
+    producer = Producer(pipeline.pristine, branch, warnings.append, checks_carried_state=True)  # type: ignore[arg-type]
     for epoch in range(3):
         for step in range(2):
             assert producer.make(epoch, step)["x"].min() >= 10 * epoch
-    assert said == []
+    assert warnings == []
 
 
-# --- transforms inside a loader, and other loaders ---
+# --- transforms inside a loader, and other loaders
 
 
 class WithTransforms(Volumes):
-    """As nnU-Net's loader: applies `transforms` itself."""
+    """A loader that applies `transforms` itself, as nnU-Net's does."""
 
     def __init__(self, transforms: Any, infinite: bool = True) -> None:
         DataLoader.__init__(self, list(range(40)), 2, infinite=infinite)
@@ -436,7 +449,7 @@ class WithTransforms(Volumes):
 
 
 class Endless:
-    """Bound to its stream."""
+    """A stateful loader, each of whose streams must be read in order."""
 
     number = 0
 
@@ -450,33 +463,39 @@ class Endless:
 
 @pytest.mark.parametrize("infinite", [True, False])
 def test_transforms_inside_a_loader_are_looked_at_as_well(infinite: bool) -> None:
-    (text,) = told(None, WithTransforms(Curriculum(), infinite))
+    (text,) = warnings_of(None, WithTransforms(Curriculum(), infinite))
     assert text.startswith("Curriculum.strength was 2 when")
-    assert told(None, WithTransforms(Chain(Draws(), Caches()), infinite)) == []
+    assert warnings_of(None, WithTransforms(Chain(Draws(), Caches()), infinite)) == []
 
 
 def test_a_loader_that_keeps_its_place_is_not_stepped_for_it() -> None:
-    expected = [1, 2, 3, 4, 5]
-    (text,) = told(Curriculum(), Endless())
+    (text,) = warnings_of(Curriculum(), Endless())
     assert "Curriculum.strength" in text
     source = source_of(Endless())
     pipeline = Pipeline(source, Draws(), must_pickle=False)
     branch = SeedBranch(SeedTree(4), 1)
-    producer = Producer(pipeline.pristine, branch, lambda *_: None, checks_carried_state=True)
+    producer = Producer(pipeline.pristine, branch, ignore_warning, checks_carried_state=True)
     numbers: list[int] = []
 
-    def note(raw: Any) -> None:
+    def record_number(raw: Any) -> None:
         numbers.append(int(raw["x"][0, 0]))
 
     for step in range(5):
-        producer.make(0, step, on_raw_batch=note)
-    assert numbers == expected
+        producer.make(0, step, on_raw_batch=record_number)
+    assert numbers == [1, 2, 3, 4, 5]
 
 
+def ignore_warning(text: str, level: int = logging.WARNING) -> None:
+    """Do nothing."""
+
+
+#: One item per call of a `NotesItsCalls`, in whichever copy.
 CALLS = []
 
 
 class NotesItsCalls(Draws):
+    """A transform that notes each of its calls."""
+
     def __call__(self, **batch: Any) -> Any:
         CALLS.append(1)
         return super().__call__(**batch)
@@ -484,5 +503,5 @@ class NotesItsCalls(Draws):
 
 def test_it_costs_two_batches_where_nothing_is_carried() -> None:
     CALLS.clear()
-    told(NotesItsCalls(), num_batches=40)
+    warnings_of(NotesItsCalls(), num_batches=40)
     assert len(CALLS) == 42

@@ -1,6 +1,4 @@
-"""Seeding generators in place: the same sequence gives the same state, another one another, and no
-bit is lost.
-"""
+"""Seeding generators in place: their state is a function of all bits of a seed sequence."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ class Named(np.random.PCG64):
 
 
 class Counting(random.Random):
-    """A subclass that writes `seed` and `random` anew."""
+    """A subclass that overrides `seed` and `random`."""
 
     def seed(self, a: Any = None, version: int = 2) -> None:
         self.heard = a

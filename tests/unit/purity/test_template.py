@@ -1,6 +1,4 @@
-"""Copies within one process: everything that can change is the copy's own, and everything else is
-shared.
-"""
+"""A copy within one process owns everything that can change; everything else is shared."""
 
 from __future__ import annotations
 
@@ -34,13 +32,16 @@ class Frozen:
 
 
 class Pipeline:
+    """An object with one of almost everything that needs care in a copy."""
+
     kind = {"shared": 1}  # noqa: RUF012
 
     def __init__(self):
         self.me = self
         self.rng = np.random.default_rng(3)
         self.draw = self.rng.normal
-        self.lock, self.inner_lock = threading.RLock(), threading.Lock()
+        self.lock = threading.RLock()
+        self.inner_lock = threading.Lock()
         self.local = threading.local()
         self.local.count = [0]
         self.nested = {"a": [Slotted(), deque([1], 4), Counter("ab")], "b": Frozen([1])}
@@ -52,6 +53,7 @@ class Pipeline:
 
 
 def counting():
+    """Return two functions that share their variables: one counts, one shows the counts."""
     count = [0]
     number = 0
 
@@ -115,11 +117,13 @@ def test_functions_that_share_a_variable_go_on_sharing_it():
 
 def test_a_function_that_calls_itself_is_copied():
     def outer():
-        seen = []
+        visited = []
 
         def walk(n):
-            seen.append(n)
-            return walk(n - 1) if n else seen
+            visited.append(n)
+            if n == 0:
+                return visited
+            return walk(n - 1)
 
         return walk
 
@@ -138,7 +142,8 @@ def test_iterators_are_copied_with_their_position():
 
 
 def test_views_of_one_memory_stay_views_of_one_memory():
-    small, large = np.arange(10), np.arange(50_000.0)
+    small = np.arange(10)
+    large = np.arange(50_000.0)
     original = {
         "small": small,
         "part": small[2:4],
@@ -190,7 +195,7 @@ def test_modules_keep_tied_weights_and_what_needs_no_gradient():
 
 
 class Kind(np.ndarray):
-    """Arrays of another class, views of which are copied without it."""
+    """A user's array class; of a view into such an array, only the view's part is copied."""
 
 
 def test_of_a_large_view_its_owner_is_stored_once():
@@ -225,7 +230,8 @@ def test_large_arrays_are_each_copys_own(dtype, order):
     array = np.zeros((300, 400), dtype=dtype, order=order)
     template = Snapshot({"array": array})
     assert len(template._pickled) < 2_000
-    one, other = template.copy()[0]["array"], template.copy()[0]["array"]
+    one = template.copy()[0]["array"]
+    other = template.copy()[0]["array"]
     assert one.dtype == array.dtype
     assert one.strides == array.strides
     one[...] = 1
@@ -267,6 +273,7 @@ CHILD = np.random.SeedSequence((1, 2, 3, 4), spawn_key=(5,))
 
 
 def copy_with(**attributes):
+    """Return a copy of an object with these attributes, and its generators."""
     original = types.SimpleNamespace(**attributes)
     snapshot = Snapshot(original, roots={"transform": original})
     return SnapshotCopy(snapshot, snapshot.copy())
@@ -331,6 +338,10 @@ def draws():
     return TWO, ONE, NINE
 
 
+def is_numpy_generator(kind):
+    return kind is np.random.Generator
+
+
 def test_a_generator_with_several_names_is_keyed_by_the_first_whatever_the_hash_seed():
-    found = shared_generators([draws], lambda kind: kind is np.random.Generator)
-    assert list(found) == [f"{__name__}.NINE"]
+    generators = shared_generators([draws], is_numpy_generator)
+    assert list(generators) == [f"{__name__}.NINE"]

@@ -1,4 +1,4 @@
-"""A value that no argument declares, and that differs from the saved run's, is named at load."""
+"""Loading a state warns of a value that differs from the saved run's and is no argument."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ from tests.processes.purity.ways import listening
 from tests.unit.purity.users_modules import Program
 
 
-def said_at_load(name: str, source: str, change: str = "") -> list[str]:
-    """Return what a second program is told that changes its module and loads the first one's state."""
+def warnings_at_load(name: str, source: str, change: str = "") -> list[str]:
+    """Return the warnings of a second program that loads the state of a first one.
+
+    Args:
+        name: of the user's module.
+        source: code of that module, which both programs import.
+        change: code that the second program runs in the module before it loads the state.
+    """
     with listening() as heard, ExitStack() as stack:
         first = Program(source, 1, stack, name)
         for _ in range(4):
@@ -28,12 +34,12 @@ def said_at_load(name: str, source: str, change: str = "") -> list[str]:
 
 
 class Case(NamedTuple):
-    """A pipeline with a state that may differ.
+    """A pipeline with a value that differs between two programs.
 
     Attributes:
-        source: the user's module.
-        name: what the message names.
-        change: what the second program does before it loads.
+        source: code of the user's module.
+        name: path of the value in the warning.
+        change: code that the second program runs in the module before it loads the state.
     """
 
     source: str
@@ -41,6 +47,7 @@ class Case(NamedTuple):
     change: str = ""
 
 
+#: Values that are drawn while the module is imported, and so differ without a change.
 DRAWN = {
     "a number": Case(
         """
@@ -372,6 +379,7 @@ def transform(x):
     ),
 }
 
+#: Values of the module's variables, classes and functions. The second program changes most of them.
 SET = {
     # It cannot be told from a cache that begins as None.
     "an attribute that is None until it is fitted": Case(
@@ -788,6 +796,6 @@ def transform(x):
 
 @pytest.mark.parametrize("case", [*DRAWN.values(), *SET.values()], ids=[*DRAWN, *SET])
 def test_a_value_that_differs_from_the_saved_runs_is_named(case: Case, name: str) -> None:
-    (text,) = said_at_load(name, case.source, case.change)
+    (text,) = warnings_at_load(name, case.source, case.change)
     assert text.startswith("values that no argument declares differ")
     assert f"{case.name}: here ".replace("users_module", name) in text

@@ -1,4 +1,4 @@
-"""Nothing is said of values that differ, or change, and that no batch depends on."""
+"""No warning mentions values that differ or change if no batch depends on them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.unit.purity.users_modules import Program
 
 
 class Correct(NamedTuple):
-    """A pipeline whose values may differ from program to program, or change, with no effect.
+    """A pipeline with values that differ between two programs, or change, without an effect.
 
     Attributes:
-        source: the user's module.
-        use: what the program does with the module between epochs.
+        source: code of the user's module.
+        use: code that the program runs in the module between epochs.
     """
 
     source: str

@@ -110,7 +110,7 @@ def counts(x):
     return x
 """
 
-#: Of a function or class of PIPELINE, the variables that its code reads.
+#: Name of a function or class of PIPELINE -> the variables that its code reads.
 READ: dict[str, dict[str, Any]] = {
     "helper": {"user_pipeline.AMOUNT": 1},
     "wrapped": {"user_pipeline.AMOUNT": 1},
@@ -130,7 +130,7 @@ READ: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """A module of the user's, which reads another one."""
+    """Import two modules of a user, the second of which reads the first; return the second."""
     for name, source in (("user_settings", SETTINGS), ("user_pipeline", PIPELINE)):
         module = types.ModuleType(name)
         monkeypatch.setitem(sys.modules, name, module)
@@ -144,8 +144,8 @@ def test_what_the_code_reads_is_found_and_nothing_else(name: str, module: types.
 
 
 def test_an_object_whose_method_is_called_counts_as_a_whole(module: types.ModuleType) -> None:
-    found = dict(variables_of([module.of_methods]))
-    assert found == {"user_pipeline.HOLDER": module.HOLDER, "user_pipeline.OTHER": 2}
+    variables = dict(variables_of([module.of_methods]))
+    assert variables == {"user_pipeline.HOLDER": module.HOLDER, "user_pipeline.OTHER": 2}
 
 
 def test_what_the_code_writes_itself_can_be_left_out(module: types.ModuleType) -> None:

@@ -1,7 +1,7 @@
-"""Pipelines that are the source text of a user's module, and the programs that run them.
+"""Programs that run a pipeline from the source code of a user's module.
 
-Two programs run a pipeline, one after the other. The second imports the module anew, with other
-numbers from the global generators, and loads the state that the first has saved.
+A test runs two programs, one after the other. The second imports the module again, draws other
+numbers from the global generators meanwhile, and loads the state that the first has saved.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import torch
 
 from detaug import DeterministicAugmenter
 
-#: No two tests have a module of one name: what a pipeline writes is known by it, as long as the
-#: process lives.
+#: A new module name for every test. Until the process ends, detaug remembers by a module's name
+#: which of its variables pipelines have written.
 NAMES = (f"users_module_{number}" for number in count())
+#: The beginning of every module.
 COMMON = """
 import argparse
 import array
@@ -62,7 +63,14 @@ transform = None
 
 
 class Program:
-    """A program that imports the user's module and runs its pipeline in this process."""
+    """A program that imports a user's module and runs its pipeline, simulated in this process.
+
+    Args:
+        source: code of the module, which follows `COMMON`.
+        seed: of the global generators while the module is imported.
+        stack: closes the augmenter.
+        name: of the module.
+    """
 
     def __init__(self, source: str, seed: int, stack: ExitStack, name: str) -> None:
         self.module = types.ModuleType(name)

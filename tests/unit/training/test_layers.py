@@ -1,5 +1,6 @@
-"""Cross-entropy, pooling and interpolation: PyTorch's numbers for all arguments, with gradients
-that do not vary.
+"""Cross-entropy, pooling and interpolation give PyTorch's numbers for all arguments.
+
+On CUDA their gradients are the same in every run.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ def value_and_gradient(
 
 
 def assert_same_as(original: Function, replacement: Function, tensor: torch.Tensor) -> None:
-    """Check that value and gradient are the original's, in float64 to within rounding."""
+    """Assert that a replacement's value and gradient are the original's within float64 rounding."""
     expected = value_and_gradient(original, tensor)
     actual = value_and_gradient(replacement, tensor)
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10, equal_nan=True)
 
 
 def assert_pytorchs(name: str, tensor: torch.Tensor, *arguments: Any, **keywords: Any) -> None:
-    """Check that detaug's function of that name gives PyTorch's value and gradient."""
+    """Assert that detaug's function of this name gives PyTorch's value and gradient."""
 
     def original(x: torch.Tensor) -> torch.Tensor:
         return getattr(functional, name)(x, *arguments, **keywords)
@@ -73,7 +74,7 @@ def assert_equal_bytes(first: tuple[torch.Tensor, ...], second: tuple[torch.Tens
 
 
 def assert_same_bytes_on_cuda(function: Function, tensor: torch.Tensor) -> None:
-    """Check ten times without deterministic mode, and once within it, where nothing raises."""
+    """Assert that eleven runs give the same bytes, and so does one in deterministic mode."""
     tensor = tensor.cuda()
     first = value_and_gradient(function, tensor)
     for _ in range(10):
@@ -89,6 +90,13 @@ def assert_same_bytes_on_cuda(function: Function, tensor: torch.Tensor) -> None:
 def logits_and_target(
     shape: Shape, classes: int, ignored: float = 0.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return logits (N, classes, *space) and a target of a shape (N, *space).
+
+    Args:
+        shape: of the target.
+        classes: number of classes.
+        ignored: share of the target's voxels that are 255.
+    """
     random = seeded(len(shape) + classes)
     batch = shape[:1]
     space = shape[1:]
@@ -120,7 +128,7 @@ def test_cross_entropy_equals_pytorchs(
     if weighted:
         weight = torch.linspace(0.2, 1, classes, dtype=torch.float64)
     if weighted and smoothing and target.ndim == 0 and target == 255:
-        # PyTorch itself refuses this one.
+        # PyTorch itself raises an error here.
         return
     assert_pytorchs(
         "cross_entropy",
@@ -179,7 +187,7 @@ def test_a_half_precision_mean_over_many_voxels_does_not_overflow() -> None:
 
 
 class Record(torch.utils._python_dispatch.TorchDispatchMode):
-    """The operations that ran, with their arguments."""
+    """A mode that records the operations that run in it, with their arguments."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -200,9 +208,8 @@ ATOMIC = ("scatter_add", "index_add", "index_put")
 
 
 def test_the_operation_that_varies_is_called_without_its_reduction_only() -> None:
-    """PyTorch's reductions add atomically on CUDA; ``Reduction.NONE`` (0) does not, and PyTorch
-    does not alert on it.
-    """
+    # PyTorch's reductions add atomically on CUDA. ``Reduction.NONE`` (0) does not, and PyTorch
+    # raises no error for it in deterministic mode.
     logits, target = logits_and_target((2, 4, 4), 3)
     logits.requires_grad_()
     with Record() as record:
@@ -311,7 +318,7 @@ TARGETS: list[dict[str, Any]] = [
 
 
 def for_axes(ndim: int, target: dict[str, Any]) -> dict[str, Any]:
-    """Return the target with as many sizes or factors as there are axes."""
+    """Return arguments in which tuples of sizes or factors have one value per axis."""
     result = {}
     for name, value in target.items():
         result[name] = value[:ndim] if isinstance(value, tuple) else value
@@ -319,6 +326,7 @@ def for_axes(ndim: int, target: dict[str, Any]) -> dict[str, Any]:
 
 
 def arguments_for(ndim: int, mode: str) -> list[dict[str, Any]]:
+    """Return all combinations of arguments that PyTorch allows for a mode."""
     corners: list[bool | None] = [None]
     if "linear" in mode or "cubic" in mode:
         corners = [None, True, False]
@@ -372,7 +380,7 @@ def test_bytes_are_images_too() -> None:
     assert torch.equal(ours.interpolate(picture, scale_factor=2), expected)
 
 
-# --- what they are given in practice
+# --- typical calls
 
 Call = Callable[[Any, torch.Tensor], torch.Tensor]
 
@@ -451,11 +459,11 @@ def test_what_pytorch_refuses_is_refused_with_the_same_error(
     name: str, shape: Shape, arguments: tuple[Any, ...], keywords: dict[str, Any]
 ) -> None:
     tensor = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
-    with pytest.raises((IndexError, RuntimeError, TypeError, ValueError)) as theirs:
+    with pytest.raises((IndexError, RuntimeError, TypeError, ValueError)) as expected:
         getattr(functional, name)(tensor, *arguments, **keywords)
-    with pytest.raises(theirs.type) as raised:
+    with pytest.raises(expected.type) as raised:
         getattr(ours, name)(tensor, *arguments, **keywords)
-    assert str(raised.value).startswith(str(theirs.value).rstrip("."))
+    assert str(raised.value).startswith(str(expected.value).rstrip("."))
 
 
 def test_no_class_of_a_uint8_target_is_taken_for_ignore_index() -> None:
@@ -477,7 +485,7 @@ def test_under_autocast_the_loss_is_computed_in_float32(smoothing: float) -> Non
 
 
 def gradient_strides(value: torch.Tensor, leaf: torch.Tensor) -> Shape:
-    """Return the strides of the gradient as it is handed on to the layer before."""
+    """Return the strides of the gradient that a leaf gets."""
     (gradient,) = torch.autograd.grad(value.square().sum(), leaf)
     return gradient.stride()
 
@@ -507,7 +515,7 @@ def test_first_and_second_derivatives_are_pytorchs(name: str) -> None:
 
 
 def under_autocast(call: Call, module: Any, shape: Shape) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the value under autocast, and its gradient."""
+    """Return a call's value under autocast, and the gradient of its sum."""
     x = noise(shape, torch.bfloat16).requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         value = call(module, x)

@@ -1,6 +1,4 @@
-"""make_deterministic: layers change in place, everything around them stays, and the report says
-what is left.
-"""
+"""make_deterministic changes layers in place, keeps all else, and reports what it cannot change."""
 
 from __future__ import annotations
 
@@ -21,14 +19,14 @@ from detaug.training.layers.swapping import swap_layers
 
 
 class Flattening(nn.CrossEntropyLoss):
-    """A user's loss that ends in its parent's."""
+    """A user's loss that calls its parent's."""
 
     def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:  # noqa: A002
         return super().forward(input.flatten(2), target.flatten(1))
 
 
 class Stubborn(nn.CrossEntropyLoss):
-    """A user's loss that computes by itself."""
+    """A user's loss that does not call its parent's."""
 
     def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:  # noqa: A002
         return functional.cross_entropy(input, target, self.weight)
@@ -42,7 +40,7 @@ class Functional(nn.Module):
 
 
 class Holder(nn.Module):
-    """Modules where named_modules does not look."""
+    """A module with others in plain containers, where named_modules does not find them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,43 +55,43 @@ def network() -> nn.Sequential:
     ).double()
 
 
-def same_value_and_gradients(
-    one: nn.Module, other: nn.Module, arguments: Callable[[], tuple[Any, ...]]
+def assert_same_value_and_gradients(
+    original: nn.Module, module: nn.Module, *arguments: Any
 ) -> None:
-    results = []
-    for module in (one, other):
-        given = arguments()
-        value = module(*given)
-        leaves = [x for x in _tensors(given) if x.requires_grad] + list(module.parameters())
-        results.append(
-            [
-                value,
-                *torch.autograd.grad(
-                    value.sum(), leaves, allow_unused=True, materialize_grads=True
-                ),
-            ]
-        )
-    for wanted, found in zip(*results, strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-10)
+    """Assert that two modules give the same value, and gradients of arguments and parameters."""
+    expected = value_and_gradients(original, *arguments)
+    actual = value_and_gradients(module, *arguments)
+    torch.testing.assert_close(actual, expected, rtol=1e-8, atol=1e-10)
+
+
+def value_and_gradients(module: nn.Module, *arguments: Any) -> list[torch.Tensor]:
+    """Return a module's value, and the gradients of its sum."""
+    value = module(*arguments)
+    leaves = [tensor for tensor in _tensors(arguments) if tensor.requires_grad]
+    leaves += module.parameters()
+    gradients = torch.autograd.grad(value.sum(), leaves, allow_unused=True, materialize_grads=True)
+    return [value, *gradients]
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:
-    return (
-        [values]
-        if isinstance(values, torch.Tensor)
-        else [x for value in values for x in _tensors(value)]
-    )
+    """Return all tensors in nested lists and tuples."""
+    if isinstance(values, torch.Tensor):
+        return [values]
+    tensors = []
+    for value in values:
+        tensors += _tensors(value)
+    return tensors
 
 
 def nodes_of_graph(value: torch.Tensor) -> set[str]:
-    """The names of all operations whose gradients a backward pass from `value` would compute."""
+    """Return the names of all operations that a backward pass from a value would run."""
     nodes: set[Any] = set()
     waiting = [value.grad_fn]
     while waiting:
         node = waiting.pop()
         if node is not None and node not in nodes:
             nodes.add(node)
-            waiting.extend(following for following, _ in node.next_functions)
+            waiting.extend(next_node for next_node, _ in node.next_functions)
     return {node.name() for node in nodes}
 
 
@@ -103,6 +101,7 @@ def kinds_of_nodes(model: nn.Module) -> set[str]:
 
 
 def noise(*shape: int) -> torch.Tensor:
+    """Return normals that need a gradient, float64; a shape gives the same ones every time."""
     random = torch.Generator().manual_seed(sum(shape))
     return torch.randn(shape, generator=random, dtype=torch.float64).requires_grad_()
 
@@ -111,25 +110,25 @@ def test_a_network_computes_the_same_with_other_gradients_and_keeps_parameters_h
     None
 ):
     model = network()
-    before = copy.deepcopy(model)
+    original = copy.deepcopy(model)
     keys = list(model.state_dict())
     pool = model[1]
-    seen = []
+    calls = []
 
-    def note(*_: Any) -> None:
-        seen.append("hook")
+    def hook(*_: Any) -> None:
+        calls.append("hook")
 
-    pool.register_forward_hook(note)
+    pool.register_forward_hook(hook)
     report = swap_layers(model)
     assert report.swapped == {"1": "AvgPool3d", "2": "Upsample"}
     assert not report.could_not
     assert model[1] is pool
     assert isinstance(pool, nn.AvgPool3d)
     assert list(model.state_dict()) == keys
-    same_value_and_gradients(before, model, lambda: (noise(1, 1, 6, 6, 6),))
-    assert seen == ["hook"]
+    assert_same_value_and_gradients(original, model, noise(1, 1, 6, 6, 6))
+    assert calls == ["hook"]
     varying = {"AvgPool3DBackward", "UpsampleTrilinear3DBackward"}
-    assert varying <= kinds_of_nodes(before)
+    assert varying <= kinds_of_nodes(original)
     assert varying.isdisjoint(kinds_of_nodes(model))
 
 
@@ -137,9 +136,10 @@ def test_a_network_computes_the_same_with_other_gradients_and_keeps_parameters_h
     "module", [nn.CrossEntropyLoss(), nn.AvgPool3d(2), nn.Upsample(2, None, "bilinear")]
 )
 def test_every_layer_can_be_the_root_and_swapping_twice_changes_nothing(module: nn.Module) -> None:
-    kind, shown = type(module).__name__, repr(module)
-    assert swap_layers(module).swapped == {"": kind}
-    assert repr(module) == shown
+    class_name = type(module).__name__
+    text = repr(module)
+    assert swap_layers(module).swapped == {"": class_name}
+    assert repr(module) == text
     assert not swap_layers(module).swapped
 
 
@@ -147,23 +147,22 @@ def test_every_layer_can_be_the_root_and_swapping_twice_changes_nothing(module: 
 def test_a_subclass_keeps_its_forward_and_ends_in_the_deterministic_layer_also_as_a_copy(
     kind: type[nn.Module],
 ) -> None:
-    loss, target = (
-        kind(weight=torch.tensor([1.0, 2.0, 3.0]).double()),
-        torch.randint(0, 3, (2, 4, 4, 4)),
-    )
-    before = copy.deepcopy(loss)
+    loss = kind(weight=torch.tensor([1.0, 2.0, 3.0]).double())
+    logits = noise(2, 3, 4, 4, 4)
+    target = torch.randint(0, 3, (2, 4, 4, 4))
+    original = copy.deepcopy(loss)
     assert list(swap_layers(loss).swapped) == [""]
     assert isinstance(loss, kind)
-    assert not _ours(before(noise(2, 3, 4, 4, 4), target))
-    for clone in (
-        loss,
+    assert not _is_of_detaug(original(logits, target))
+    copies = [
         copy.deepcopy(loss),
         pickle.loads(pickle.dumps(loss)),
         _saved_and_loaded(loss),
-    ):
-        assert type(clone) is type(loss)
-        assert _ours(clone(noise(2, 3, 4, 4, 4), target))
-        same_value_and_gradients(before, clone, lambda: (noise(2, 3, 4, 4, 4), target))
+    ]
+    for swapped in (loss, *copies):
+        assert type(swapped) is type(loss)
+        assert _is_of_detaug(swapped(logits, target))
+        assert_same_value_and_gradients(original, swapped, logits, target)
 
 
 def _saved_and_loaded(module: nn.Module) -> Any:
@@ -254,14 +253,12 @@ def test_nnunets_losses_with_deep_supervision(name: str, arguments: tuple[Any, .
     dice = {"batch_dice": True, "smooth": 1e-5, "do_bg": False, "ddp": False}
     single = getattr(compound_losses, name)(dice, *arguments)
     loss = DeepSupervisionWrapper(single, [0.7, 0.3])
-    before = copy.deepcopy(loss)
+    original = copy.deepcopy(loss)
     assert list(swap_layers(loss).swapped) == ["loss.ce"]
+    logits = [noise(2, 3, 8, 8, 8), noise(2, 3, 4, 4, 4)]
     targets = [torch.randint(0, 3, (2, 1, size, size, size)).float() for size in (8, 4)]
-    same_value_and_gradients(
-        before,
-        pickle.loads(pickle.dumps(loss)),
-        lambda: ([noise(2, 3, 8, 8, 8), noise(2, 3, 4, 4, 4)], targets),
-    )
+    unpickled = pickle.loads(pickle.dumps(loss))
+    assert_same_value_and_gradients(original, unpickled, logits, targets)
 
 
 def test_nnunets_networks() -> None:
@@ -282,11 +279,11 @@ def test_nnunets_networks() -> None:
         {"affine": True},
     )
     model = ResidualEncoderUNet(*arguments, nonlin=nn.LeakyReLU).double()
-    before = copy.deepcopy(model)
+    original = copy.deepcopy(model)
     report = swap_layers(model)
     assert list(report.swapped) == ["encoder.stages.1.blocks.0.skip.0"]
     assert not report.could_not
-    same_value_and_gradients(before, model, lambda: (noise(1, 1, 4, 4, 4),))
+    assert_same_value_and_gradients(original, model, noise(1, 1, 4, 4, 4))
 
 
 X = noise(1, 2, 4, 4, 4)
@@ -337,15 +334,16 @@ def test_functions_are_redirected_within_the_block_only(
     call: Callable[[], torch.Tensor],
 ) -> None:
     expected = call()
-    assert not _ours(expected), "redirected outside of the block"
+    assert not _is_of_detaug(expected), "redirected outside of the block"
     with deterministic_functions():
         value = call()
     torch.testing.assert_close(value, expected)
-    assert _ours(value), "not redirected"
+    assert _is_of_detaug(value), "not redirected"
 
 
-def _ours(value: torch.Tensor) -> bool:
-    """Return whether it comes from a map of detaug's, or, the losses' mean, from a division."""
+def _is_of_detaug(value: torch.Tensor) -> bool:
+    """Return whether one of detaug's functions has computed a value."""
+    # The mean of a loss ends in a division.
     if value.grad_fn.name() == "DivBackward0":
         return True
     return any(name.startswith("_Map") for name in nodes_of_graph(value))

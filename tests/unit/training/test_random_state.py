@@ -1,6 +1,4 @@
-"""The state of all generators: saved, put back, refused when it does not fit, and never half put
-back.
-"""
+"""The state of all generators is saved and restored; a state that does not fit changes nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ def _isolated():
 
 
 def through_a_file(state):
-    """As a checkpoint goes: saved, and loaded without trusting the file."""
+    """Return a state after it was saved in a checkpoint and loaded with ``weights_only=True``."""
     file = io.BytesIO()
     torch.save({"rng": state}, file)
     file.seek(0)
@@ -42,7 +40,10 @@ def through_a_file(state):
 
 
 def draw_globals(count=5):
-    """Odd numbers of normals of every kind, so that a second normal is left over in each cache."""
+    """Draw from all global generators.
+
+    With an odd `count` of normals, the second one of a pair stays in each generator's cache.
+    """
     return [
         *[random.gauss(0, 1) for _ in range(count)],
         *[random.random() for _ in range(count)],
@@ -55,8 +56,9 @@ def draw_globals(count=5):
 
 
 def draw(generator, count=3):
+    """Draw from one generator so that something stays in its caches."""
     if isinstance(generator, np.random.Generator):
-        # 32-bit draws leave half a word in the bit generator's buffer
+        # 32-bit draws leave half a word in the bit generator's buffer.
         return [
             *generator.integers(0, 2**32, count, dtype=np.uint32).tolist(),
             *generator.standard_normal(count).tolist(),
@@ -68,9 +70,18 @@ def draw(generator, count=3):
     return [float(torch.randn(1, generator=generator, dtype=torch.float64)) for _ in range(count)]
 
 
+def draw_all(generators, count=None):
+    """Draw from the global generators and from the named ones."""
+    if count is None:
+        return draw_globals(), [draw(generator) for generator in generators.values()]
+    return draw_globals(count), [draw(generator, count) for generator in generators.values()]
+
+
 def named_generators(seed=1):
+    """Return one generator of every kind."""
+    generators = {kind.__name__: np.random.Generator(kind(seed)) for kind in BIT_GENERATORS}
     return {
-        **{kind.__name__: np.random.Generator(kind(seed)) for kind in BIT_GENERATORS},
+        **generators,
         "RandomState": np.random.RandomState(seed),
         "RandomState, PCG64": np.random.RandomState(np.random.PCG64(seed)),
         "torch": torch.Generator().manual_seed(seed),
@@ -79,19 +90,21 @@ def named_generators(seed=1):
 
 
 @settings(max_examples=10, deadline=None)
-@given(seed=st.integers(0, 2**32 - 2), before=st.integers(0, 9), after=st.integers(0, 9))
-def test_what_is_drawn_next_is_drawn_again(seed, before, after):
+@given(
+    seed=st.integers(0, 2**32 - 2), count_before=st.integers(0, 9), count_after=st.integers(0, 9)
+)
+def test_what_is_drawn_next_is_drawn_again(seed, count_before, count_after):
     seed_everything(seed, workers=False)
     generators = named_generators(seed)
-    draw_globals(before), [draw(generator, before) for generator in generators.values()]
+    draw_all(generators, count_before)
     state = rng_state(generators)
-    expected = draw_globals(), [draw(generator) for generator in generators.values()]
-    draw_globals(after), [draw(generator, after) for generator in generators.values()]
-    for kept in (state, through_a_file(state)):
+    expected = draw_all(generators)
+    draw_all(generators, count_after)
+    for saved in (state, through_a_file(state)):
         # A new process has new objects.
-        fresh = named_generators(seed + 1)
-        set_rng_state(kept, fresh)
-        assert (draw_globals(), [draw(generator) for generator in fresh.values()]) == expected
+        new_generators = named_generators(seed + 1)
+        set_rng_state(saved, new_generators)
+        assert draw_all(new_generators) == expected
 
 
 def test_another_kind_of_global_numpy_generator_is_kept_and_not_mistaken():
@@ -122,25 +135,24 @@ def test_a_default_device_of_tensors_is_no_matter():
     assert state["cpu"].device.type == "cpu"
 
 
+def two_generators(seed):
+    return {"a": np.random.default_rng(seed), "p": np.random.Generator(np.random.Philox(seed))}
+
+
 def damaged(change):
+    """Return a function that makes a state and changes it."""
+
     def make():
-        state = copy.deepcopy(
-            rng_state(
-                {"a": np.random.default_rng(1), "p": np.random.Generator(np.random.Philox(1))}
-            )
-        )
+        state = copy.deepcopy(rng_state(two_generators(1)))
         change(state)
         return state
 
     return make
 
 
-def draw_all(generators):
-    """Draw from the global generators and from the named ones."""
-    return draw_globals(), [draw(generator) for generator in generators.values()]
-
-
 def replaced(*path, value):
+    """Return a function that makes a state with another value at a path of keys."""
+
     def change(state):
         for name in path[:-1]:
             state = state[name]
@@ -150,6 +162,8 @@ def replaced(*path, value):
 
 
 def without(name):
+    """Return a function that makes a state without a key."""
+
     def change(state):
         del state[name]
 
@@ -157,6 +171,8 @@ def without(name):
 
 
 def without_generator(name):
+    """Return a function that makes a state without a named generator."""
+
     def change(state):
         del state["generators"][name]
 
@@ -167,7 +183,7 @@ def nothing():
     return None
 
 
-#: Of the 5056 bytes of torch's CPU state, the count of words that are left, and the next one.
+#: Two fields in the 5056 bytes of torch's CPU state: number of words left, and the next word.
 TORCH_LEFT = slice(8, 12)
 TORCH_NEXT = slice(16, 24)
 PCG = ("generators", "a", "state")
@@ -230,13 +246,13 @@ PHILOX = ("generators", "p", "state")
 )
 def test_a_state_that_does_not_fit_is_refused_and_nothing_has_changed(make, error, message):
     state = make()
-    generators = {"a": np.random.default_rng(5), "p": np.random.Generator(np.random.Philox(5))}
-    before = rng_state(generators)
+    generators = two_generators(5)
+    state_before = rng_state(generators)
     with pytest.raises(error, match=message):
         set_rng_state(state, generators)
-    after = draw_all(generators)
-    set_rng_state(before, generators)
-    assert draw_all(generators) == after
+    drawn = draw_all(generators)
+    set_rng_state(state_before, generators)
+    assert draw_all(generators) == drawn
 
 
 @pytest.mark.parametrize(
@@ -286,7 +302,8 @@ def test_it_decorates_with_and_without_brackets_as_torch_no_grad(decorate) -> No
     assert evaluate(2.0, offset=1.0) == 2.0 * expected[0] + 1.0
     assert evaluate(1.0) == expected[0], "it may be called again"
     assert draw_globals() == expected
-    assert (evaluate.__name__, evaluate.__doc__) == ("evaluate", "Evaluate.")
+    assert evaluate.__name__ == "evaluate"
+    assert evaluate.__doc__ == "Evaluate."
 
 
 def test_it_decorates_methods_without_brackets() -> None:
@@ -315,6 +332,8 @@ def test_isolation_outlives_another_kind_of_numpy_generator() -> None:
 
 
 class Stubborn(random.Random):
+    """A generator whose state cannot be restored."""
+
     def setstate(self, state):
         raise OSError("cannot be put back")
 
@@ -344,7 +363,7 @@ def two():
 
 
 def test_a_forked_child_leaves_the_devices_out(monkeypatch):
-    """CUDA cannot be asked there: a DataLoader's worker may isolate all the same."""
+    # CUDA cannot be used in a forked child, such as a DataLoader's worker.
     monkeypatch.setattr(torch.cuda, "is_available", yes)
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", yes)
     assert rng_state()["cuda"] == []
@@ -353,12 +372,11 @@ def test_a_forked_child_leaves_the_devices_out(monkeypatch):
 
 
 class TestTwoDevices:
-    """A machine with two CUDA devices, as far as their generators are concerned: CPU generators
-    stand in for them.
-    """
+    """Tests of a machine with two CUDA devices, whose generators are replaced by CPU generators."""
 
     @pytest.fixture
     def devices(self, monkeypatch):
+        """Make torch find two CUDA devices; return the generators that replace theirs."""
         generators = (torch.Generator().manual_seed(1), torch.Generator().manual_seed(2))
 
         def states():
@@ -390,17 +408,17 @@ class TestTwoDevices:
         monkeypatch.setattr(torch.cuda, "device_count", one)
         with pytest.raises(StateMismatch, match="2 CUDA devices, and here there are 1"):
             set_rng_state(state)
-        before = devices[0].get_state()
+        state_before = devices[0].get_state()
         set_rng_state(state, include_cuda=False)
         assert draw_globals() == expected
-        assert torch.equal(devices[0].get_state(), before)
+        assert torch.equal(devices[0].get_state(), state_before)
 
     def test_a_state_without_devices_leaves_them_as_they_are(self, devices):
         state = rng_state(include_cuda=False)
         assert state["cuda"] == []
-        before = devices[0].get_state()
+        state_before = devices[0].get_state()
         set_rng_state(state)
-        assert torch.equal(devices[0].get_state(), before)
+        assert torch.equal(devices[0].get_state(), state_before)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: it draws there")
@@ -408,7 +426,8 @@ def test_a_real_device_goes_on_exactly():
     generator = torch.Generator("cuda").manual_seed(3)
     torch.randn(7, device="cuda")
     state = through_a_file(rng_state({"gpu": generator}))
-    expected = torch.randn(7, device="cuda"), torch.rand(5, device="cuda", generator=generator)
+    expected_global = torch.randn(7, device="cuda")
+    expected_named = torch.rand(5, device="cuda", generator=generator)
     set_rng_state(state, {"gpu": generator})
-    assert torch.equal(torch.randn(7, device="cuda"), expected[0])
-    assert torch.equal(torch.rand(5, device="cuda", generator=generator), expected[1])
+    assert torch.equal(torch.randn(7, device="cuda"), expected_global)
+    assert torch.equal(torch.rand(5, device="cuda", generator=generator), expected_named)
