@@ -1,4 +1,8 @@
-"""What holds for all tests."""
+"""What holds for all tests.
+
+Where tests run side by side, the process that hands them out reads this file as well: detaug, which
+imports torch for seconds, is imported in functions that it does not call.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +26,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Some systems forbid bytecode files: every one of hundreds of interpreters would then compile the
 # package and the tests again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-
-from detaug.engine import wait_stats as health
-from detaug.engine.recheck import policy as checks
-from detaug.kernels.ahead import compile_ahead
-from detaug.kernels.compiling import all_kernels
-from tests.support.augmenters import mark_rare_cases
 
 #: Started first where tests run side by side, so that nobody waits for one of them at the end.
 _LONGEST = (
@@ -72,6 +70,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     """Marks before `-m` looks at them; then the longest files first, where tests run side by side."""
+    from tests.support.augmenters import mark_rare_cases
+
     mark_rare_cases(items)
     yield
     if "PYTEST_XDIST_WORKER" not in os.environ:
@@ -92,6 +92,9 @@ def compile_missing_kernels(config: pytest.Config) -> None:
     One process compiles all of them on every core, and the others wait. Else each would compile
     what its own tests need. No test's timeout runs meanwhile.
     """
+    from detaug.kernels.ahead import compile_ahead
+    from detaug.kernels.compiling import all_kernels
+
     assert config.cache is not None
     with FileLock(config.cache.mkdir("kernels") / "lock"):
         compile_ahead(all_kernels(), load=False)
@@ -122,9 +125,17 @@ def nothing_comes_of_how_long_it_takes(
     On a busy machine a run may last long enough to start an interpreter with another hash seed,
     and an epoch long enough for the log to say that the loop waited.
     """
+    from detaug.engine import wait_stats as health
+    from detaug.engine.recheck import policy as checks
+
     monkeypatch.setattr(checks, "LONG_RUN", math.inf)
     if request.path.stem != "test_health":
         monkeypatch.setattr(health, "_SHORTEST", math.inf)
+
+
+@pytest.fixture(autouse=True)
+def no_seed_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DETAUG_SEED", raising=False)
 
 
 @pytest.fixture(autouse=True)

@@ -144,8 +144,3 @@ def script(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[
     yield start
     for executor in started:
         executor.kill_all()
-
-
-@pytest.fixture(autouse=True)
-def no_seed_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DETAUG_SEED", raising=False)

@@ -10,10 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.augmenters import no_seed_from_outside
-
-__all__ = ["no_seed_from_outside"]
-
 #: What the interpreter says before it starts one; `multiprocessing` goes through these as well.
 _STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
 _started: list[str] = []
