@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import click
 
-from tests.support.preloaded import Preloaded
+from tests.support.preloaded import TIER_VARIABLE, Preloaded
 
 
 @dataclass(frozen=True)
@@ -22,17 +22,19 @@ class Tier:
         processes: that share them, on two cores. A test spends half of its time waiting for its
             processes, hence four at a time; but not a unit test.
         libraries: what the files import. Every process imports every file, so all of them are
-            forked from one that has imported these. Not where coverage is taken, of imports as well.
+            forked from one that has imported these; tiers with the same ones share it.
     """
 
     folders: tuple[str, ...]
     processes: int
-    libraries: tuple[str, ...] = ()
+    libraries: tuple[str, ...]
 
 
+_LIBRARIES = ("pytest", "numba", "pandas", "scipy", "batchgenerators.dataloading")
 #: Workers are forks of the process that runs the tests. With nnU-Net and the augmentation libraries
 #: in it a fork costs twice as much. So `tests/peers`, which needs them, comes by itself.
 TIERS = {
+    "unit": Tier(("tests/unit",), 2, _LIBRARIES),
     "peers": Tier(
         ("tests/peers",),
         4,
@@ -49,18 +51,14 @@ TIERS = {
             "torchvision.transforms.v2",
             "pytorch_lightning",
             "accelerate",
+            "transformers.trainer",
             "ignite.handlers",
             "ray",
             "nilearn.datasets",
             "matplotlib.pyplot",
         ),
     ),
-    "unit": Tier(("tests/unit",), 2),
-    "processes": Tier(
-        ("tests/processes", "tests/stress"),
-        4,
-        ("pytest", "numba", "pandas", "scipy", "batchgenerators.dataloading"),
-    ),
+    "processes": Tier(("tests/processes", "tests/stress"), 4, _LIBRARIES),
 }
 #: Coverage of what runs without processes; of workers it would say nothing.
 COVERAGE = ("--cov", "--cov-report=term:skip-covered")
@@ -68,9 +66,15 @@ COVERAGE = ("--cov", "--cov-report=term:skip-covered")
 ENVIRONMENT = {"OPENBLAS_THREAD_TIMEOUT": "4", "OMP_WAIT_POLICY": "passive"}
 
 
-def distribution(tier: Tier, processes: int) -> list[str]:
-    """Return pytest's arguments that spread a tier over processes."""
-    if not tier.libraries or not Preloaded.FORKS:
+def distribution(tier: Tier, processes: int, forks: bool) -> list[str]:
+    """Return pytest's arguments that spread a tier over processes.
+
+    Args:
+        tier: the tier.
+        processes: how many.
+        forks: whether they are forks of the tier's interpreter, or import everything themselves.
+    """
+    if not forks:
         return ["--dist", "loadfile", "-n", str(processes)]
     libraries = ",".join(tier.libraries)
     python = shlex.join([sys.executable, "-m", "tests.support.forked_python", libraries])
@@ -90,15 +94,25 @@ def main(coverage: bool, processes: int | None, arguments: tuple[str, ...]) -> N
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    # The libraries of a later tier are imported while an earlier one runs.
+    interpreters = [Preloaded(*names) for names in {tier.libraries for tier in TIERS.values()}]
+    for interpreter in interpreters:
+        interpreter.start()
     failed = 0
     for name, tier in TIERS.items():
-        command = [sys.executable, "-m", "pytest", *distribution(tier, processes or tier.processes)]
-        command += [*tier.folders, *arguments]
-        if coverage and name == "unit":
+        is_covered = coverage and name == "unit"
+        # Coverage is of imports as well.
+        forks = Preloaded.FORKS and not is_covered
+        spread = distribution(tier, processes or tier.processes, forks)
+        command = [sys.executable, "-m", "pytest", *spread, *tier.folders, *arguments]
+        if is_covered:
             command += COVERAGE
-        status = subprocess.run(command, check=False).returncode
+        environment = {**os.environ, TIER_VARIABLE: ",".join(tier.libraries)}
+        status = subprocess.run(command, env=environment, check=False).returncode
         if not failed:
             failed = status
+    for interpreter in interpreters:
+        interpreter.close()
     sys.exit(failed)
 
 

@@ -40,6 +40,8 @@ _MOST = 2**20
 #: Names a run of the tests for all processes that take part in it.
 RUN_VARIABLE = "TESTS_RUN"
 _RUN = os.environ.setdefault(RUN_VARIABLE, uuid.uuid4().hex)
+#: Names the modules that the interpreter of the tier has imported, where the tier has one.
+TIER_VARIABLE = "TESTS_TIER_LIBRARIES"
 #: Seconds for which the interpreter waits for somebody who needs it.
 _LINGERS = 1.0
 
@@ -89,6 +91,16 @@ class Preloaded:
     def __init__(self, *modules: str) -> None:
         self._modules = modules
         self._control: socket.socket | None = None
+
+    @classmethod
+    def of_tier(cls, *modules: str) -> Preloaded:
+        """Return the interpreter of the tier; one that has imported these modules, if none runs.
+
+        The processes that share a tier are its forks, so it is there, and has imported most of what
+        the tier's programs import. Another one would import for seconds of its own.
+        """
+        libraries = os.environ.get(TIER_VARIABLE)
+        return cls(*libraries.split(",")) if libraries else cls(*modules)
 
     def run(
         self,
@@ -197,6 +209,11 @@ class Preloaded:
             )
             # It ends as soon as it has forked the interpreter.
             started.wait(PATIENCE)
+
+    def start(self) -> None:
+        """Start the interpreter, if none runs; it imports while the caller does other things."""
+        if self.FORKS and self._control is None:
+            self._control = self._connected(os.environ)
 
     def close(self) -> None:
         """Ask nothing of it any more; it ends when nobody else does."""

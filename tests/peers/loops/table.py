@@ -67,7 +67,7 @@ class Training:
 
     @classmethod
     def of(cls, name: str) -> Training:
-        return cls(name, Preloaded(EXAMPLES[name].module, "nilearn.datasets"))
+        return cls(name, Preloaded.of_tier(EXAMPLES[name].module, "nilearn.datasets"))
 
     def close(self) -> None:
         self._interpreter.close()
