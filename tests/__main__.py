@@ -42,6 +42,8 @@ TIERS = {
             "pytest",
             "numba",
             "pandas",
+            # What an optimizer's first step and DistributedDataParallel import.
+            "torch._dynamo",
             "nnunetv2.training.nnUNetTrainer.nnUNetTrainer",
             "nnunetv2.inference.predict_from_raw_data",
             "monai.transforms",
