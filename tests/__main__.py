@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import click
 
-from tests.support.preloaded import Preloaded
+from tests.support.preloaded import TIER_VARIABLE, Preloaded
 
 
 @dataclass(frozen=True)
@@ -22,18 +22,19 @@ class Tier:
         processes: number of processes that run them on a machine with two cores. Unit tests get
             two. Other tests wait half of their time for processes of their own, so they get four.
         libraries: modules that the files import. Every process imports every file, so all of them
-            are forks of one that has imported these. Empty for unit tests, as coverage counts the
-            lines that imports run.
+            are forks of one that has imported these; tiers with the same ones share it.
     """
 
     folders: tuple[str, ...]
     processes: int
-    libraries: tuple[str, ...] = ()
+    libraries: tuple[str, ...]
 
 
+_LIBRARIES = ("pytest", "numba", "pandas", "scipy", "batchgenerators.dataloading")
 #: Workers are forks of the process that runs the tests. After an import of nnU-Net and of the
 #: augmentation libraries a fork takes twice as long. So `tests/peers`, which needs them, is a tier.
 TIERS = {
+    "unit": Tier(("tests/unit",), 2, _LIBRARIES),
     "peers": Tier(
         ("tests/peers",),
         4,
@@ -41,6 +42,8 @@ TIERS = {
             "pytest",
             "numba",
             "pandas",
+            # What an optimizer's first step and DistributedDataParallel import.
+            "torch._dynamo",
             "nnunetv2.training.nnUNetTrainer.nnUNetTrainer",
             "nnunetv2.inference.predict_from_raw_data",
             "monai.transforms",
@@ -50,18 +53,14 @@ TIERS = {
             "torchvision.transforms.v2",
             "pytorch_lightning",
             "accelerate",
+            "transformers.trainer",
             "ignite.handlers",
             "ray",
             "nilearn.datasets",
             "matplotlib.pyplot",
         ),
     ),
-    "unit": Tier(("tests/unit",), 2),
-    "processes": Tier(
-        ("tests/processes", "tests/stress"),
-        4,
-        ("pytest", "numba", "pandas", "scipy", "batchgenerators.dataloading"),
-    ),
+    "processes": Tier(("tests/processes", "tests/stress"), 4, _LIBRARIES),
 }
 #: Options for the tier "unit" alone, as code that runs in workers is not measured.
 COVERAGE = ("--cov", "--cov-report=term:skip-covered")
@@ -69,9 +68,15 @@ COVERAGE = ("--cov", "--cov-report=term:skip-covered")
 ENVIRONMENT = {"OPENBLAS_THREAD_TIMEOUT": "4", "OMP_WAIT_POLICY": "passive"}
 
 
-def distribution(tier: Tier, processes: int) -> list[str]:
-    """Return pytest's arguments that spread a tier over processes."""
-    if not tier.libraries or not Preloaded.FORKS:
+def distribution(tier: Tier, processes: int, forks: bool) -> list[str]:
+    """Return pytest's arguments that spread a tier over processes.
+
+    Args:
+        tier: the tier.
+        processes: how many.
+        forks: whether they are forks of the tier's interpreter, or import everything themselves.
+    """
+    if not forks:
         return ["--dist", "loadfile", "-n", str(processes)]
     libraries = ",".join(tier.libraries)
     python = shlex.join([sys.executable, "-m", "tests.support.forked_python", libraries])
@@ -91,15 +96,26 @@ def main(coverage: bool, processes: int | None, arguments: tuple[str, ...]) -> N
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    # The libraries of a later tier are imported while an earlier one runs.
+    all_libraries = dict.fromkeys(tier.libraries for tier in TIERS.values())
+    interpreters = [Preloaded(*libraries) for libraries in all_libraries]
+    for interpreter in interpreters:
+        interpreter.start()
     first_failure = 0
     for name, tier in TIERS.items():
-        command = [sys.executable, "-m", "pytest", *distribution(tier, processes or tier.processes)]
-        command += [*tier.folders, *arguments]
-        if coverage and name == "unit":
+        is_covered = coverage and name == "unit"
+        # Coverage is of imports as well.
+        forks = Preloaded.FORKS and not is_covered
+        spread = distribution(tier, processes or tier.processes, forks)
+        command = [sys.executable, "-m", "pytest", *spread, *tier.folders, *arguments]
+        if is_covered:
             command += COVERAGE
-        status = subprocess.run(command, check=False).returncode
+        environment = {**os.environ, TIER_VARIABLE: ",".join(tier.libraries)}
+        status = subprocess.run(command, env=environment, check=False).returncode
         if not first_failure:
             first_failure = status
+    for interpreter in interpreters:
+        interpreter.close()
     sys.exit(first_failure)
 
 

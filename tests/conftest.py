@@ -1,4 +1,8 @@
-"""Settings, hooks and fixtures of all tests."""
+"""Settings, hooks and fixtures of all tests.
+
+Where several processes run tests, the process that hands them out reads this file as well: detaug,
+which imports torch for seconds, is imported in functions that it does not call.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +26,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Some systems set this variable. Without bytecode files each of hundreds of interpreters would
 # compile the package and the tests again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-
-from detaug.engine import wait_stats as health
-from detaug.engine.recheck import policy as checks
-from detaug.kernels.ahead import compile_ahead
-from detaug.kernels.compiling import all_kernels
-from tests.support.augmenters import mark_rare_cases
 
 #: Files and folders that are started first, in this order, where several processes run tests. A
 #: long file that is started last would keep one process busy while the others have nothing to do.
@@ -73,6 +71,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     """Mark rare cases as slow, and sort the tests if several processes run them."""
+    from tests.support.augmenters import mark_rare_cases
+
     # Before the other hooks, as `-m` selects tests by their marks there.
     mark_rare_cases(items)
     yield
@@ -94,6 +94,9 @@ def compile_missing_kernels(config: pytest.Config) -> None:
     One process compiles all kernels on all cores and the others wait. Otherwise each would compile
     those that its own tests need. No test's timeout runs meanwhile.
     """
+    from detaug.kernels.ahead import compile_ahead
+    from detaug.kernels.compiling import all_kernels
+
     assert config.cache is not None
     with FileLock(config.cache.mkdir("kernels") / "lock"):
         compile_ahead(all_kernels(), load=False)
@@ -124,9 +127,18 @@ def nothing_comes_of_how_long_it_takes(
     On a busy machine a run may last long enough to start an interpreter with another hash seed,
     and an epoch long enough for a log message that the loop waited.
     """
+    from detaug.engine import wait_stats as health
+    from detaug.engine.recheck import policy as checks
+
     monkeypatch.setattr(checks, "LONG_RUN", math.inf)
     if request.path.stem != "test_health":
         monkeypatch.setattr(health, "_SHORTEST", math.inf)
+
+
+@pytest.fixture(autouse=True)
+def no_seed_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove the variable that would give every augmenter a seed."""
+    monkeypatch.delenv("DETAUG_SEED", raising=False)
 
 
 @pytest.fixture(autouse=True)

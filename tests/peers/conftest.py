@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.augmenters import START_METHODS, no_seed_from_outside
-
-__all__ = ["no_seed_from_outside"]
-
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "example" not in metafunc.fixturenames:
         return
+    from tests.support.augmenters import START_METHODS
+
     cases = [
         # The default tier has three forked workers. New interpreters import the library for seconds
         # each.

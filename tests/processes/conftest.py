@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from tests.support.augmenters import make, mark, no_seed_from_outside, script, start_method
+from tests.support.augmenters import make, mark, script, start_method
 from tests.support.processes import a_test_begins, is_over, own_processes, wait_until
 from tests.support.trials import preloaded_trials
 
-__all__ = ["make", "mark", "no_seed_from_outside", "preloaded_trials", "script", "start_method"]
+__all__ = ["make", "mark", "preloaded_trials", "script", "start_method"]
 
 
 @pytest.fixture(autouse=True)

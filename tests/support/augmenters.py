@@ -165,9 +165,3 @@ def script(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[
     yield start
     for started_script in scripts:
         started_script.kill_all()
-
-
-@pytest.fixture(autouse=True)
-def no_seed_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove the variable that would give every augmenter a seed."""
-    monkeypatch.delenv("DETAUG_SEED", raising=False)

@@ -7,9 +7,10 @@ import ast
 import io
 import sys
 import tokenize
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 LAYOUT = {tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -17,16 +18,14 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def is_nested(node: ast.AST) -> bool:
-    """Return whether a node is a comprehension with two loops or with an inner comprehension."""
-    if not isinstance(node, COMPREHENSIONS):
-        return False
+    """Return whether a comprehension has two loops, or another one in it."""
     inner = [child for child in ast.walk(node) if isinstance(child, COMPREHENSIONS)]
-    return len(inner) > 1 or len(node.generators) > 1
+    return len(inner) > 1 or len(inner[0].generators) > 1
 
 
-def is_parallel_assignment(node: ast.AST) -> bool:
-    """Return whether a node is ``a, b = x, y``, unless it exchanges values."""
-    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
+def is_parallel_assignment(node: ast.Assign) -> bool:
+    """Return whether an assignment is ``a, b = x, y`` and no exchange of values."""
+    if not isinstance(node.value, ast.Tuple):
         return False
     if not isinstance(node.targets[0], ast.Tuple):
         return False
@@ -34,60 +33,68 @@ def is_parallel_assignment(node: ast.AST) -> bool:
     return targets.isdisjoint(ast.unparse(value) for value in node.value.elts)
 
 
-def is_starred_group(node: ast.AST) -> bool:
-    """Return whether a node is ``*(a, b)``."""
-    return isinstance(node, ast.Starred) and isinstance(node.value, (ast.Tuple, ast.List))
+def is_group(node: ast.Starred) -> bool:
+    """Return whether a starred expression is ``*(a, b)``."""
+    return isinstance(node.value, (ast.Tuple, ast.List))
 
 
-def is_private_attribute(node: ast.AST) -> bool:
-    """Return whether a node is ``thing._name`` of anything but ``self`` and ``cls``."""
-    if not isinstance(node, ast.Attribute):
-        return False
-    is_private = node.attr.startswith("_") and not node.attr.startswith("__")
+def is_private(node: ast.Attribute) -> bool:
+    """Return whether an attribute is ``thing._name`` of anything but ``self`` and ``cls``."""
+    is_hidden = node.attr.startswith("_") and not node.attr.startswith("__")
     is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-    return is_private and not is_own
+    return is_hidden and not is_own
 
 
-def is_conditional(node: ast.AST) -> bool:
-    """Return whether a node is ``a if b else c``."""
-    return isinstance(node, ast.IfExp)
+def is_any(node: ast.AST) -> bool:
+    """Return True."""
+    return True
 
 
-def is_lambda(node: ast.AST) -> bool:
-    """Return whether a node is a lambda."""
-    return isinstance(node, ast.Lambda)
+class Form(NamedTuple):
+    """A form that makes code dense: which nodes have it.
+
+    Attributes:
+        kinds: of nodes.
+        holds: of a node of such a kind.
+    """
+
+    kinds: tuple[type[ast.AST], ...]
+    holds: Callable[[Any], bool]
 
 
-def is_walrus(node: ast.AST) -> bool:
-    """Return whether a node is ``a := b``."""
-    return isinstance(node, ast.NamedExpr)
-
-
-#: Forms that make code dense.
-FORMS: dict[str, Callable[[ast.AST], bool]] = {
-    "conditional expressions": is_conditional,
-    "nested comprehensions": is_nested,
-    "lambdas": is_lambda,
-    "parallel assignments": is_parallel_assignment,
-    "walrus": is_walrus,
-    "starred groups": is_starred_group,
-    "private attributes of others": is_private_attribute,
+FORMS = {
+    "conditional expressions": Form((ast.IfExp,), is_any),
+    "nested comprehensions": Form(COMPREHENSIONS, is_nested),
+    "lambdas": Form((ast.Lambda,), is_any),
+    "parallel assignments": Form((ast.Assign,), is_parallel_assignment),
+    "walrus": Form((ast.NamedExpr,), is_any),
+    "starred groups": Form((ast.Starred,), is_group),
+    "private attributes of others": Form((ast.Attribute,), is_private),
 }
 
 
-def count_syntax(tree: ast.Module, counts: Counter[str]) -> None:
+def by_kind(nodes: Iterable[ast.AST]) -> dict[type[ast.AST], list[Any]]:
+    """Return the nodes of each kind."""
+    groups: dict[type[ast.AST], list[Any]] = defaultdict(list)
+    for node in nodes:
+        groups[type(node)].append(node)
+    return groups
+
+
+def count_syntax(groups: Mapping[type[ast.AST], list[Any]], counts: Counter[str]) -> None:
     """Count the forms that make code dense."""
-    for node in ast.walk(tree):
-        for name, is_form in FORMS.items():
-            counts[name] += is_form(node)
+    for name, form in FORMS.items():
+        for kind in form.kinds:
+            counts[name] += sum(form.holds(node) for node in groups.get(kind, ()))
 
 
-def docstring_lines(tree: ast.Module) -> set[int]:
+def docstring_lines(groups: Mapping[type[ast.AST], list[Any]]) -> set[int]:
     """Return the numbers of all lines of docstrings."""
     lines: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, *FUNCTIONS)) and ast.get_docstring(node):
-            lines.update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    for kind in (ast.Module, ast.ClassDef, *FUNCTIONS):
+        for node in groups.get(kind, ()):
+            if ast.get_docstring(node):
+                lines.update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
     return lines
 
 
@@ -126,13 +133,13 @@ def measure(folder_or_file: Path) -> dict[str, float]:
     function_lengths: list[int] = []
     for path in python_files(folder_or_file):
         source = path.read_text(encoding="utf-8")
-        tree = ast.parse(source)
+        groups = by_kind(ast.walk(ast.parse(source)))
         counts["files"] += 1
-        count_lines(source, docstring_lines(tree), counts)
-        count_syntax(tree, counts)
-        for node in ast.walk(tree):
-            if isinstance(node, FUNCTIONS):
-                function_lengths.append(node.end_lineno - node.lineno + 1)
+        count_lines(source, docstring_lines(groups), counts)
+        count_syntax(groups, counts)
+        for kind in FUNCTIONS:
+            lengths = (node.end_lineno - node.lineno + 1 for node in groups.get(kind, ()))
+            function_lengths.extend(lengths)
     if not counts["code"]:
         raise ValueError(f"{folder_or_file} has no Python code: pass a file or a folder with some")
     measures: dict[str, float] = {name: counts[name] for name in ("files", "lines", "tokens")}

@@ -42,6 +42,8 @@ _MAX_REQUEST = 2**20
 #: The environment variable with the name of a run of the tests, which all its processes share.
 RUN_VARIABLE = "TESTS_RUN"
 _RUN = os.environ.setdefault(RUN_VARIABLE, uuid.uuid4().hex)
+#: Names the modules that the interpreter of the tier has imported, where the tier has one.
+TIER_VARIABLE = "TESTS_TIER_LIBRARIES"
 #: Seconds after which the interpreter ends if no process of the tests is connected.
 _IDLE_TIMEOUT = 1.0
 
@@ -104,6 +106,16 @@ class Preloaded:
     def __init__(self, *modules: str) -> None:
         self._modules = modules
         self._control: socket.socket | None = None
+
+    @classmethod
+    def of_tier(cls, *modules: str) -> Preloaded:
+        """Return the interpreter of the tier; one that has imported these modules, if none runs.
+
+        The processes that share a tier are its forks, so it is there, and has imported most of what
+        the tier's programs import. Another one would import for seconds of its own.
+        """
+        libraries = os.environ.get(TIER_VARIABLE)
+        return cls(*libraries.split(",")) if libraries else cls(*modules)
 
     def run(
         self,
@@ -210,6 +222,11 @@ class Preloaded:
             )
             # This process only forks the interpreter, see `serve`.
             started.wait(PATIENCE)
+
+    def start(self) -> None:
+        """Start the interpreter, if none runs; it imports while the caller does other things."""
+        if self.FORKS and self._control is None:
+            self._control = self._connected(os.environ)
 
     def close(self) -> None:
         """Disconnect; the interpreter ends when no process is connected."""

@@ -10,10 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.augmenters import no_seed_from_outside
-
-__all__ = ["no_seed_from_outside"]
-
 #: Audit events that come before the start of a process. `multiprocessing` raises them as well.
 _STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
 #: Those of the running test.

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support.augmenters import make, mark, no_seed_from_outside, script, start_method
+from tests.support.augmenters import make, mark, script, start_method
 
-__all__ = ["make", "mark", "no_seed_from_outside", "script", "start_method"]
+__all__ = ["make", "mark", "script", "start_method"]

@@ -12,6 +12,6 @@ from tests.support.preloaded import Preloaded
 @pytest.fixture(scope="package")
 def interpreter() -> Iterator[Preloaded]:
     pytest.importorskip("nilearn")
-    preloaded = Preloaded("nilearn.datasets")
+    preloaded = Preloaded.of_tier("nilearn.datasets")
     yield preloaded
     preloaded.close()

@@ -49,8 +49,13 @@ def run_on_two_ranks(module: str, *arguments: str, library: str) -> list[Any]:
 
     The ranks are forks of an interpreter that has imported the program's library.
     """
-    code = f"import runpy; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
-    interpreter = Preloaded(library)
+    # OMP_NUM_THREADS is read when torch is imported, which the interpreter did before.
+    code = f"""
+import runpy, torch
+torch.set_num_threads(1)
+runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
+"""
+    interpreter = Preloaded.of_tier(library)
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         files = [Path(folder, f"rank{rank}.json") for rank in range(2)]

@@ -43,7 +43,7 @@ class Example(NamedTuple):
 
 
 EXAMPLES = {
-    "loop_ddp.py": Example("plain loop, DDP", "torch.distributed", has_ranks=True),
+    "loop_ddp.py": Example("plain loop, DDP", "torch._dynamo", has_ranks=True),
     "loop_lightning.py": Example("Lightning", "pytorch_lightning", has_ranks=True),
     "loop_accelerate.py": Example("Accelerate", "accelerate", has_ranks=True),
     "loop_trainer.py": Example("HF Trainer", "transformers.trainer", has_ranks=True),
@@ -67,7 +67,7 @@ class Training:
 
     @classmethod
     def of(cls, name: str) -> Training:
-        return cls(name, Preloaded(EXAMPLES[name].module, "nilearn.datasets"))
+        return cls(name, Preloaded.of_tier(EXAMPLES[name].module, "nilearn.datasets"))
 
     def close(self) -> None:
         self._interpreter.close()

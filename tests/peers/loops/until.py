@@ -13,6 +13,8 @@ import signal
 import sys
 from pathlib import Path
 
+import torch
+
 
 class Lines:
     """A standard output that lets `last` lines of steps pass, and kills the process."""
@@ -39,6 +41,8 @@ class Lines:
 
 
 def main() -> None:
+    # OMP_NUM_THREADS is read when torch is imported, which the interpreter did that forked this.
+    torch.set_num_threads(1)
     last, *sys.argv = sys.argv[1:]
     sys.path[0] = str(Path(sys.argv[0]).parent)
     with contextlib.redirect_stdout(Lines(int(last))):  # type: ignore[type-var]

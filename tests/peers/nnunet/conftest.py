@@ -36,7 +36,7 @@ def nnunet_kind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[
         else (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "nnunet"
     )
     root.mkdir(parents=True, exist_ok=True)
-    interpreter = Preloaded(_PREPARING)
+    interpreter = Preloaded.of_tier(_PREPARING)
 
     def prepared(kind: str) -> Path:
         ready = root / "preprocessed" / KINDS[kind].name / "ready"

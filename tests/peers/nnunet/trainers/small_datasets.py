@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import nibabel
 import numpy as np
@@ -170,17 +171,30 @@ def _crops(shape: tuple[int, ...]) -> Iterator[tuple[str, list[Any], Any]]:
 
 
 @contextmanager
-def threads_for_processes() -> Iterator[None]:
-    """nnU-Net starts one process for every step, which imports torch and nnU-Net for seconds, for
-    five small images.
+def little_work() -> Iterator[None]:
+    """Have nnU-Net use threads, and read few intensities, inside the block.
+
+    For five small images it would start a dozen processes at every step, some of which import torch
+    and nnU-Net for seconds, and draw 100 million intensities for statistics that only images of CT
+    are normalised by.
     """
-    threads = SimpleNamespace(Pool=multiprocessing.pool.ThreadPool)
-    get_context = multiprocessing.get_context
-    multiprocessing.get_context = lambda method=None: threads  # type: ignore[assignment]
-    try:
+    # Imported here: nnU-Net before 2.8 reads its folders' names once.
+    from nnunetv2.experiment_planning import plan_and_preprocess_api as planning
+    from nnunetv2.utilities import utils
+
+    class FewIntensities(planning.DatasetFingerprintExtractor):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self.num_foreground_voxels_for_intensitystats = 10_000
+
+    pool = multiprocessing.pool.ThreadPool
+    context = SimpleNamespace(Pool=pool)
+    with (
+        mock.patch.object(multiprocessing, "get_context", return_value=context),
+        mock.patch.object(utils, "Pool", pool),
+        mock.patch.object(planning, "DatasetFingerprintExtractor", FewIntensities),
+    ):
         yield
-    finally:
-        multiprocessing.get_context = get_context
 
 
 def prepare(root: Path, kind: str) -> Kind:
@@ -188,8 +202,7 @@ def prepare(root: Path, kind: str) -> Kind:
     ``preprocessed`` there.
     """
     made = KINDS[kind]
-    with nnunet_folders(root), threads_for_processes():
-        # imported here: nnU-Net before 2.8 reads its folders' names once
+    with nnunet_folders(root), little_work():
         from nnunetv2.experiment_planning import plan_and_preprocess_api as nnunet
 
         folder = root / "raw" / made.name
