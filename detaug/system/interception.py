@@ -8,7 +8,7 @@ imported.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NamedTuple
@@ -68,21 +68,42 @@ def _is_home(names: dict[str, Any], value: Any) -> bool:
     return isinstance(value, type) and names.get("__name__") == value.__module__
 
 
+class Holders:
+    """The names of all modules that hold some functions: searched once, and again after imports.
+
+    The search takes as long as a small batch, and a fork that searches copies most of its memory:
+    it writes a reference count into every object. Substitutions of the same functions share one.
+    """
+
+    def __init__(self) -> None:
+        self._functions: frozenset[int] = frozenset()
+        self._num_modules = 0
+        self._holders: list[_Holder] = []
+
+    def of(self, functions: Collection[Any]) -> list[_Holder]:
+        """Return the names that held one of these functions at the last search."""
+        ids = frozenset(map(id, functions))
+        if ids != self._functions or len(sys.modules) != self._num_modules:
+            self._holders = _find_holders(functions)
+            self._functions = ids
+            self._num_modules = len(sys.modules)
+        return self._holders
+
+
 class Substitution:
     """A replacement of functions that can be applied again and again.
 
-    Modules are searched once, and again after imports. Copies outside modules (default arguments,
-    closures) are not found.
+    Copies outside modules (default arguments, closures) are not found.
 
     Args:
         substitutes: each function, and its replacement.
+        holders: of the same functions, which other substitutions have searched for; None: its own.
     """
 
-    def __init__(self, substitutes: Mapping[Any, Any]) -> None:
+    def __init__(self, substitutes: Mapping[Any, Any], holders: Holders | None = None) -> None:
         self._substitutes = substitutes
         self._originals = {substitute: original for original, substitute in substitutes.items()}
-        self._num_modules = 0
-        self._holders: list[_Holder] = []
+        self._holders = holders or Holders()
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -90,11 +111,9 @@ class Substitution:
 
         At the end, modules that were imported meanwhile are restored too.
         """
-        # The search takes milliseconds, and a block may be as short as a batch.
-        if len(sys.modules) != self._num_modules:
-            self._holders = _find_holders(self._substitutes)
-            self._num_modules = len(sys.modules)
-        holders = [holder for holder in self._holders if holder.is_current]
+        found = self._holders.of(self._substitutes)
+        num_modules = len(sys.modules)
+        holders = [holder for holder in found if holder.is_current]
         for names, name, original in holders:
             names[name] = self._substitutes[original]
         try:
@@ -105,7 +124,7 @@ class Substitution:
                 if names.get(name) is self._substitutes[original]:
                     names[name] = original
             # A module that was imported inside took the substitute over by its name.
-            if len(sys.modules) != self._num_modules:
+            if len(sys.modules) != num_modules:
                 for names, name, substitute in _find_holders(self._originals):
                     names[name] = self._originals[substitute]
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from detaug.seeding.generators import reseed_global_rngs
 from detaug.system.interception import (
+    Holders,
     Site,
     Substitution,
     caller_of_randomness,
@@ -61,11 +62,15 @@ class Conditions(NamedTuple):
 class ControlledEnvironment:
     """Replacements of functions, which answer the pipeline's code as the conditions say.
 
+    Args:
+        conditions: that hold inside `around`.
+        holders: of the functions, which another environment has searched for; None: its own.
+
     Attributes:
         sites: the lines that asked, by factor, each with the name of the first function it called.
     """
 
-    def __init__(self, conditions: Conditions) -> None:
+    def __init__(self, conditions: Conditions, holders: Holders | None = None) -> None:
         self.sites: dict[str, dict[Site, str]] = {
             "randomness": {},
             "clock": {},
@@ -73,6 +78,7 @@ class ControlledEnvironment:
             "folders": {},
         }
         self._conditions = conditions
+        self._holders = holders or Holders()
         self.begin_batch()
 
     def begin_batch(self) -> None:
@@ -89,7 +95,8 @@ class ControlledEnvironment:
         The standard library and detaug itself meet the real ones.
         """
         replacements = {**substitutes(self._random_bytes), **self._replacements()}
-        with Substitution(replacements).applied(), seeding_watched(self._random_bytes):
+        substitution = Substitution(replacements, self._holders)
+        with substitution.applied(), seeding_watched(self._random_bytes):
             # After the substitution, which may draw.
             state = self._conditions.state_of("global_state")
             reseed_global_rngs(np.random.SeedSequence([0x7E57, state]))

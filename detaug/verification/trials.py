@@ -25,7 +25,7 @@ from detaug.objects.fingerprints import fingerprint
 from detaug.pipeline.batch_report import observe_stages
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded, log_nothing
-from detaug.system.interception import Site
+from detaug.system.interception import Holders, Site
 from detaug.system.interpreters import InterpreterOptions, code_of
 from detaug.system.processes import die_with, run_and_exit
 from detaug.system.threads import one_thread
@@ -72,9 +72,15 @@ class TrialFailed(UnusableError):
     """A trial could not be run, which says nothing of the pipeline's batches."""
 
 
-def perform(reference: Reference, trial: Trial) -> Outcome:
-    """Run one trial in this process, whose random state and modules it changes."""
-    environment = ControlledEnvironment(trial.conditions)
+def perform(reference: Reference, trial: Trial, holders: Holders) -> Outcome:
+    """Run one trial in this process, whose random state and modules it changes.
+
+    Args:
+        reference: the pipeline.
+        trial: to be run.
+        holders: of the functions that conditions replace.
+    """
+    environment = ControlledEnvironment(trial.conditions, holders)
     fingerprints: dict[BatchKey, str] = {}
     outputs: list[Output] = []
     raised = ""
@@ -231,9 +237,12 @@ def _serve_descriptor(descriptor: int) -> None:
 def _serve(connection: Connection) -> None:
     """Answer each trial from a fork of this process, until the connection is closed."""
     reference = _result_or_sentence(partial(_receive_reference, connection))
-    with ControlledEnvironment(Conditions()).around():
-        # What it imports is imported here, once, and not in every fork.
-        pass
+    holders = Holders()
+    for _ in range(2):
+        # The first time it imports, and the second time it finds what those modules hold: here,
+        # once, and not in every fork.
+        with ControlledEnvironment(Conditions(), holders).around():
+            pass
     parent = os.getpid()
     while True:
         try:
@@ -244,7 +253,7 @@ def _serve(connection: Connection) -> None:
         # must not reach the next.
         child = os.fork()
         if child == 0:
-            run_and_exit(partial(_answer, connection, parent, reference, trial))
+            run_and_exit(partial(_answer, connection, parent, reference, trial, holders))
         _, status = os.waitpid(child, 0)
         if status != 0:
             # The child has died without an answer. The connection ends with this process, and the
@@ -258,7 +267,13 @@ def _receive_reference(connection: Connection) -> Any:
     return pickle.loads(connection.recv_bytes())
 
 
-def _answer(connection: Connection, parent: int, reference: Reference | str, trial: Trial) -> None:
+def _answer(
+    connection: Connection,
+    parent: int,
+    reference: Reference | str,
+    trial: Trial,
+    holders: Holders,
+) -> None:
     """Send the outcome of a trial from a fork, or a sentence that says why there is none.
 
     Args:
@@ -266,12 +281,13 @@ def _answer(connection: Connection, parent: int, reference: Reference | str, tri
         parent: its death is this fork's.
         reference: or the sentence that says why it could not be read.
         trial: to be run.
+        holders: see `perform`.
     """
     die_with(parent)
     if isinstance(reference, str):
         connection.send(reference)
         return
-    connection.send(_result_or_sentence(partial(perform, reference, trial)))
+    connection.send(_result_or_sentence(partial(perform, reference, trial, holders)))
 
 
 def _result_or_sentence(function: Callable[[], Any]) -> Any:

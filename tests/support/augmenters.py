@@ -13,7 +13,6 @@ import pytest
 
 from detaug import DeterministicAugmenter, LocalProcesses
 from tests.support import witness
-from tests.support.loaders import RandomSampler
 from tests.support.processes import Script, start_script
 
 START_METHODS = ("fork", "spawn", "forkserver")
@@ -25,7 +24,6 @@ SPAWN_ALWAYS = {
     "test_every_process_below_the_augmenter_may_be_killed_in_turn",
     "test_loader_that_cannot_travel_is_refused_at_once_with_its_place",
     "test_local_class_as_loader_and_transform",
-    "test_processes_start_method_and_delays_do_not_change_the_batches",
     "test_the_scripts_own_classes_come_back_as_themselves",
 }
 
@@ -49,11 +47,8 @@ def _repeats_another_case(item: pytest.Item, parameters: dict[str, Any]) -> bool
     """Return whether a case of spawn shows nothing that another case does not."""
     if getattr(item, "originalname", "") not in SPAWN_ALWAYS:
         return True
-    # Without workers there is no start method, and two workers show what five do.
-    if parameters.get("n") in (1, 5, "0"):
-        return True
-    # `test_kills` has the loader that any worker may read, `test_same_batches` the other one.
-    return item.path.stem == "test_same_batches" and parameters.get("loader") is RandomSampler
+    # Without workers there is no start method.
+    return parameters.get("n") == "0"
 
 
 #: Modules in which the batches of workers are checked, as by default for a user. In all others only

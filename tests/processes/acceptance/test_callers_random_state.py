@@ -19,6 +19,8 @@ from detaug import DeterministicAugmenter, SeedTree
 from detaug.training import audit, isolate_rng, seed_everything
 from detaug.transforms import ForeignTransform
 from detaug.verification import verify
+from tests.processes.acceptance import drawing
+from tests.processes.acceptance.drawing import DrawsFromMine
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.faults import RaisesAt
@@ -94,24 +96,6 @@ def test_outside_of_a_batch_there_is_no_current_batch(make: Maker) -> None:
         detaug.current()
 
 
-class DrawsFromMine(Noise):
-    """Draws from generators of the user's in an attribute, in its class and in the module."""
-
-    of_class = np.random.default_rng(77)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.held = HELD
-
-    def __call__(self, **batch: Any) -> dict[str, Any]:
-        mine = self.held.random(), self.of_class.random(), OF_MODULE.random_sample()
-        return {**super().__call__(**batch), "mine": mine}
-
-
-HELD = np.random.default_rng(78)
-OF_MODULE = np.random.RandomState(79)
-
-
 def callers_state() -> tuple[Any, ...]:
     """Return the state of every global generator and of those that the user owns."""
     name, key, *rest = np.random.get_state()
@@ -123,9 +107,9 @@ def callers_state() -> tuple[Any, ...]:
         tuple(rest),
         torch.get_rng_state().numpy().tobytes(),
         *(str(_helperlib.rnd_get_state(pointer)) for pointer in numbas),
-        HELD.bit_generator.state,
+        drawing.HELD.bit_generator.state,
         DrawsFromMine.of_class.bit_generator.state,
-        str(OF_MODULE.get_state()),
+        str(drawing.OF_MODULE.get_state()),
     )
 
 
@@ -165,7 +149,7 @@ def building(make: Maker) -> None:
     make(RandomLoader, None, 0)  # it makes a loader, and is called with seeds of its own
 
 
-def drawing(image: torch.Tensor) -> dict[str, torch.Tensor]:
+def drawn(image: torch.Tensor) -> dict[str, torch.Tensor]:
     return {"image": image + random.random() + np.random.random() + torch.rand(image.shape)}
 
 
@@ -188,12 +172,10 @@ USES: dict[str, Callable[[Maker], Any]] = {
     "a loader that fails here": lambda make: failing(make(RaisesAt((1,)), None, 0, seed=1)),
     "a loader that fails in a worker": lambda make: failing(make(RaisesAt((1,)), None, 2, seed=1)),
     "the building of augmenters": building,
-    "a foreign transform": lambda _: ForeignTransform(drawing)(
+    "a foreign transform": lambda _: ForeignTransform(drawn)(
         image=torch.zeros(1, 4, 4), rng=np.random.default_rng(3)
     ),
-    "verify": lambda _: verify(
-        lambda: (RandomLoader(), DrawsFromMine()), batches=4, processes=[2], start_methods=["fork"]
-    ),
+    "verify": lambda _: verify(drawing.pipeline, batches=4, processes=[2], start_methods=["fork"]),
     "audit": lambda _: audit(MODEL, torch.nn.MSELoss(), (torch.ones(2, 3), torch.zeros(2, 3))),
     "a seed within isolate_rng": lambda _: isolated(),
 }

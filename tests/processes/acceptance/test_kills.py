@@ -47,11 +47,10 @@ def victims_below(augmenter: Any, start_method: str) -> list[int]:
     [
         ("fork", RandomSampler),
         ("fork", Walker),
-        ("spawn", RandomSampler),
-        *(
-            pytest.param(method, Walker, marks=pytest.mark.slow)
-            for method in ("spawn", "forkserver")
-        ),
+        # Its streams are rebuilt, in several interpreters one after the other.
+        ("spawn", Walker),
+        pytest.param("spawn", RandomSampler, marks=pytest.mark.slow),
+        ("forkserver", Walker),
         ("forkserver", RandomSampler),
     ],
 )

@@ -290,18 +290,22 @@ def test_a_batch_made_here_sets_a_number_of_threads_only_where_it_differs(
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are counted in /proc")
-def test_forked_worker_has_one_thread_whatever_the_programs_linear_algebra_has() -> None:
+def test_forked_worker_has_one_thread_whatever_the_programs_linear_algebra_has(
+    tmp_path: Path,
+) -> None:
     code = """if True:
         import os
         import numpy as np
+        from threadpoolctl import threadpool_limits
         from detaug import DeterministicAugmenter, LocalProcesses
         from tests.processes.engine.settings_pipelines import Counter, Shows, threads_there_are
+        threadpool_limits(4)
         np.ones((300, 300)) @ np.ones((300, 300))
         print(threads_there_are() > 1 or os.cpu_count() == 1)
         with DeterministicAugmenter(Counter(), Shows(threads_there_are), 2, seed=1) as augmenter:
             print([next(augmenter)["seen"] for _ in range(4)])
         """
-    assert run_python(code, OPENBLAS_NUM_THREADS="4").splitlines() == ["True", "[1, 1, 1, 1]"]
+    assert run_preloaded(tmp_path, code).splitlines() == ["True", "[1, 1, 1, 1]"]
 
 
 HASHES = """

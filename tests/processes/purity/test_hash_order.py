@@ -41,7 +41,8 @@ def batches_until_known(transform, num_processes, method="fork", **options):
     ) as augmenter:
         while not augmenter._recheck_policy.knows_hash_order:
             next(augmenter)
-            time.sleep(0.01)
+            # The interpreter starts for seconds; batches made meanwhile are checked, too.
+            time.sleep(0.1)
         for _ in range(10):
             next(augmenter)
         return augmenter.stats()

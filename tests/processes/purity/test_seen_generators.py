@@ -17,51 +17,59 @@ ITEMS = 12
 BATCH = 3
 
 
-class Items:
-    """A data set whose items are what `draw` gives."""
+#: A function that draws a number, by the place of its generator.
+Draws = dict[str, Callable[[], float]]
 
-    def __init__(self, draw: Any) -> None:
-        self.draw = draw
+
+class Items:
+    """A data set whose items are a number from every place."""
+
+    def __init__(self, draws: Draws) -> None:
+        self.draws = draws
 
     def __len__(self) -> int:
         return ITEMS
 
-    def __getitem__(self, index: int) -> tuple[int, float]:
-        return index, float(self.draw())
+    def __getitem__(self, index: int) -> dict[str, float]:
+        return {"index": index, **{place: float(draw()) for place, draw in self.draws.items()}}
 
 
 def _plain(samples: list[Any]) -> list[Any]:
     return samples
 
 
-def in_a_data_set(draw: Any, transform: Any = None) -> Make:
-    return making_from(Items(draw), BATCH, collate_fn=_plain, transform=transform)
+def in_a_data_set(draws: Draws, transform: Any = None) -> Make:
+    return making_from(Items(draws), BATCH, collate_fn=_plain, transform=transform)
 
 
 class Adds:
-    def __init__(self, draw: Any) -> None:
-        self.draw = draw
+    """A transform that adds a number from every place to each sample."""
+
+    def __init__(self, draws: Draws) -> None:
+        self.draws = draws
 
     def __call__(self, samples: list[Any]) -> list[Any]:
-        return [(index, number + float(self.draw())) for index, number in samples]
+        return [
+            {**sample, **{place: float(draw()) for place, draw in self.draws.items()}}
+            for sample in samples
+        ]
 
 
-def as_transform(draw: Any) -> Make:
-    return in_a_data_set(lambda: 0.0, Adds(draw))
+def as_transform(draws: Draws) -> Make:
+    return in_a_data_set({}, Adds(draws))
 
 
-def assert_every_number_is_drawn_once(found: Findings) -> None:
-    """Right in all ways, and no worker, sample or batch repeats another one's numbers."""
-    found.assert_right()
+def assert_every_number_is_drawn_once(found: Findings, place: str) -> None:
+    """No worker, sample or batch repeats another one's number from this place."""
     for way in found.batches:
         if way not in ("resumed", "replayed"):
             numbers = [
-                number
+                sample[place]
                 for epoch in (0, 2)
                 for batch in found.epoch(way, epoch)
-                for _, number in batch
+                for sample in batch
             ]
-            assert len(set(numbers)) == len(numbers) == 2 * ITEMS
+            assert len(set(numbers)) == len(numbers) == 2 * ITEMS, place
 
 
 # --- where they are
@@ -185,16 +193,14 @@ KINDS: list[Callable[[], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("place", [in_a_data_set, as_transform])
-def test_every_number_is_drawn_once_wherever_the_generator_is(place: Any) -> None:
-    draws = [
-        *(make(KINDS[number % 4]()) for number, make in enumerate(HELD.values())),
-        *(each() for each in NOWHERE.values()),
-    ]
-    for draw in draws:
-        found = run_all_ways(place(draw), processes=(0,), kill=False)
-        assert_every_number_is_drawn_once(found)
-    assert_every_number_is_drawn_once(run_all_ways(place(lambda: sum(draw() for draw in draws))))
+@pytest.mark.parametrize("make", [in_a_data_set, as_transform])
+def test_every_number_is_drawn_once_wherever_the_generator_is(make: Any) -> None:
+    draws = {place: hold(KINDS[number % 4]()) for number, (place, hold) in enumerate(HELD.items())}
+    draws.update({place: hold() for place, hold in NOWHERE.items()})
+    found = run_all_ways(make(draws))
+    found.assert_right()
+    for place in draws:
+        assert_every_number_is_drawn_once(found, place)
 
 
 # --- by path
@@ -203,7 +209,7 @@ def test_every_number_is_drawn_once_wherever_the_generator_is(place: Any) -> Non
 
 def test_two_generators_at_two_places_draw_different_numbers() -> None:
     pair = [np.random.default_rng(5), np.random.default_rng(5)]
-    found = run_all_ways(
-        in_a_data_set(lambda: pair[0].random() - pair[1].random()), processes=(0,), kill=False
-    )
-    assert all(number for batch in found.epoch("0 workers", 0) for _, number in batch)
+    draws = {"one": lambda: pair[0].random(), "other": lambda: pair[1].random()}
+    found = run_all_ways(in_a_data_set(draws), processes=(0,), kill=False)
+    samples = [sample for batch in found.epoch("0 workers", 0) for sample in batch]
+    assert all(sample["one"] != sample["other"] for sample in samples)

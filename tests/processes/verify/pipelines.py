@@ -146,10 +146,6 @@ def sound() -> Any:
     return Loader(), Compose([Noise(), OwnGenerator()])
 
 
-def harmless() -> Any:
-    return Loader(), HarmlessHabits()
-
-
 def stateful() -> Any:
     return Walker(), Noise()
 
@@ -366,8 +362,8 @@ class Ramp:
         return {**batch, "data": batch["data"] * self.step}
 
 
-def ramp() -> Any:
-    return Loader(), Compose([Noise(), Ramp()])
+def finite_with_ramp() -> Any:
+    return Ten(), Compose([Noise(), Ramp()])
 
 
 # --- values that no argument declares
@@ -455,8 +451,9 @@ class Counted:
         return _plus(batch, self.cache[number])
 
 
-def seeded_in_a_constructor() -> Any:
-    return Loader(), Counted()
+def harmless() -> Any:
+    """Sound, though it looks otherwise; with a bug that detaug mends."""
+    return Loader(), Compose([HarmlessHabits(), UnseededInItsConstructor(), Counted()])
 
 
 def default_rng() -> Any:

@@ -86,10 +86,6 @@ def test_what_raises_only_in_other_circumstances_could_not_be_measured_and_is_no
     assert (result.ok, result.status) == (False, 2)
 
 
-def test_generator_that_is_made_without_a_seed_is_no_fault_since_detaug_seeds_it() -> None:
-    assert verified("UnseededInItsConstructor").ok
-
-
 def test_draw_before_the_first_batch_is_told_with_its_transform() -> None:
     result = verified("DrawsInItsConstructor")
     (cause,) = result.causes
