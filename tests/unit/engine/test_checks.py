@@ -272,3 +272,42 @@ def test_a_difference_says_whether_the_loader_made_it():
     assert checks.done == 3
     assert checks.informative == 3
     assert checks.different == 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "may_ask"),
+    [
+        pytest.param(checks_of(), True, id="any worker may make any batch"),
+        pytest.param(checks_of(stateless=False), False, id="streams belong to workers"),
+        pytest.param(checks_of(every=1), False, id="every batch is made again"),
+    ],
+)
+def test_only_batches_that_any_worker_may_make_are_for_peers(policy, may_ask):
+    policy.on_candidate(candidate(0))
+    assert bool(policy.for_peers()) == may_ask
+    policy.stop()
+    assert policy.for_peers() == []
+
+
+def test_an_equal_batch_of_a_peer_is_the_first_informative_check():
+    policy = checks_of()
+    policy.on_candidate(candidate(0))
+    policy.begin_peer_check(candidate(0))
+    policy.end_peer_check(candidate(0), RecheckResponse(BatchReport({}, {"x": "1"})))
+    assert (policy.done, policy.informative, policy.different) == (1, 1, 0)
+    policy.on_candidate(candidate(1, worker=2))
+    assert policy.for_peers() == []
+
+
+@pytest.mark.parametrize(
+    "response", [None, RecheckResponse(BatchReport({}, {"x": "2"}))], ids=["gone", "different"]
+)
+def test_the_checker_decides_where_a_peer_could_not(response):
+    policy = checks_of()
+    policy.on_candidate(candidate(5, number=2))
+    policy.begin_peer_check(candidate(5, number=2))
+    assert policy.next() is None
+    policy.end_peer_check(candidate(5, number=2), response)
+    assert (policy.done, policy.informative) == (0, 0)
+    assert policy.for_peers() == []
+    assert policy.next().key.step == 5
