@@ -1,6 +1,4 @@
-"""What is no data set or no loader, and arguments of other libraries: the answer has the line to
-write.
-"""
+"""Wrong data sets, loaders and arguments of other libraries get an error with the line to write."""
 
 from __future__ import annotations
 
@@ -36,16 +34,22 @@ class Samples(Dataset):
 
 
 class Streaming(IterableDataset):
+    """An iterable data set."""
+
     def __iter__(self) -> Any:
         return iter(range(4))
 
 
 class Unpicklable(list):
+    """A list that cannot be copied."""
+
     def __reduce_ex__(self, _: Any) -> Any:
         raise TypeError("it has an open file")
 
 
 class Loader:
+    """A loader class that needs an argument."""
+
     def __init__(self, folder: str) -> None:
         self.folder = folder
 

@@ -1,6 +1,4 @@
-"""Arguments that cannot be right are refused by name: when a transform is made, or at the latest
-when it meets a sample.
-"""
+"""Wrong arguments are refused by name when a transform is created, or with its first sample."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ Components = t.RemoveRandomConnectedComponentFromOneHotEncoding
 NAN = float("nan")
 INF = float("inf")
 
-#: Arguments that are right, of transforms that have arguments without a default.
+#: Right values for the arguments without a default.
 NEEDED: dict[type, dict[str, Any]] = {
     t.MultiplicativeBrightness: {"multiplier_range": 1, "synchronize_channels": False},
     t.BrightnessAdditive: {"mu": 0, "sigma": 1},
@@ -239,6 +237,7 @@ def test_a_wrong_spread_of_brightness_is_refused(mu: float, sigma: float, togeth
 IMAGE = np.zeros((2, 4, 5), np.float32)
 LABELS = np.zeros((2, 4, 5), np.int16)
 PLANES = np.zeros((4, 4, 4), np.float32)
+#: Transform, arrays of the sample besides image and labels, the error, and a part of its message.
 WITH_A_SAMPLE: list[tuple[t.Transform, dict[str, Any], type[Exception], str]] = [
     (low_resolution(1, ignore_axes=(2,)), {}, ValueError, "ignore_axes"),
     (low_resolution(1, allowed_channels=(2,)), {}, IndexError, "allowed_channels"),
@@ -277,12 +276,12 @@ WITH_A_SAMPLE: list[tuple[t.Transform, dict[str, Any], type[Exception], str]] = 
 ]
 
 
-@pytest.mark.parametrize(("transform", "given", "error", "says"), WITH_A_SAMPLE)
+@pytest.mark.parametrize(("transform", "arrays", "error", "message"), WITH_A_SAMPLE)
 def test_what_does_not_fit_the_sample_is_refused(
-    transform: t.Transform, given: dict[str, Any], error: type[Exception], says: str
+    transform: t.Transform, arrays: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    sample = {"image": IMAGE, "segmentation": LABELS, **given}
-    with pytest.raises(error, match=says):
+    sample = {"image": IMAGE, "segmentation": LABELS, **arrays}
+    with pytest.raises(error, match=message):
         transform(**sample, rng=SeedTree(3).generator(0, 0))
 
 
