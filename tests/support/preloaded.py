@@ -6,8 +6,9 @@ a Unix socket to the interpreter (`serve`). The interpreter forks; the fork beco
 
 A program has its own session, pipes, environment, folder, arguments and ``__main__``. Only
 ``/proc/PID`` shows a difference: the command line and environment there are those of the
-interpreter. A program ends like any other: it waits for its threads, runs exit handlers and destroys
-its objects. Imported modules are destroyed with `whole_end` only, as that takes half a second.
+interpreter. A program ends like any other: it waits for its threads, runs exit handlers and
+destroys its objects. Imported modules are destroyed with `whole_end` only, as that takes half a
+second.
 
 The interpreter is no descendant of the processes that run the tests. They share one, since its
 imports take seconds, and it ends after the last of them.

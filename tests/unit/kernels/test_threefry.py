@@ -1,4 +1,4 @@
-"""Threefry4x32 against Random123's published answers, and the normals that are made of its words."""
+"""Threefry4x32 against Random123's published answers, and the normals made of its words."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def signs(words, bit):
 
 
 def box_and_mullers(of_radius, of_angle):
-    """Return the two normals that Box and Muller's transform makes of each pair of words, float64."""
+    """Return the two normals that Box and Muller's transform gives for each pair of words."""
     uniform = (of_radius.astype(np.float64) + 0.5) / 2**32
     radius = np.sqrt(-2 * np.log(uniform))
     fraction = (of_angle << np.uint32(2)).view(np.int32) / 2.0**32

@@ -1,4 +1,4 @@
-"""Which plane is cut from a volume, which way up, and what becomes of labels and of odd values."""
+"""Pictures of planes of a volume: which plane, its orientation, labels and special values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`detaug.preview` shows samples of a training after every transform, for every kind of pipeline."""
+"""`detaug.preview` shows samples after every transform, for every kind of pipeline."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def spatial(**options: Any) -> t.SpatialTransform:
 
 Wrong = dict[type, dict[str, list[Any]]]
 
-#: Of each transform: values out of the range of an argument, whose name the message says.
+#: Transform -> argument -> values out of its range.
 OUT_OF_RANGE: Wrong = {
     t.MultiplicativeBrightness: {
         "multiplier_range": [(2, 1), NAN, (1, 2, 3)],
@@ -162,7 +162,7 @@ OUT_OF_RANGE: Wrong = {
         "num_spikes": [-1],
     },
 }
-#: The same of values of another kind.
+#: Transform -> argument -> values of a wrong type.
 OF_ANOTHER_KIND: Wrong = {
     t.MedianFilter: {
         "filter_size": [1.5, "3", True],
@@ -185,7 +185,8 @@ OF_ANOTHER_KIND: Wrong = {
 }
 
 
-def each_wrong(table: Wrong) -> list[Any]:
+def cases_of(table: Wrong) -> list[Any]:
+    """Return a case for each value of a table."""
     cases = []
     for kind, arguments in table.items():
         for name, values in arguments.items():
@@ -195,19 +196,19 @@ def each_wrong(table: Wrong) -> list[Any]:
     return cases
 
 
-@pytest.mark.parametrize(("kind", "name", "value"), each_wrong(OUT_OF_RANGE))
+@pytest.mark.parametrize(("kind", "name", "value"), cases_of(OUT_OF_RANGE))
 def test_a_value_out_of_range_is_refused_by_its_name(kind: type, name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=name):
         with_argument(kind, **{name: value})
 
 
-@pytest.mark.parametrize(("kind", "name", "value"), each_wrong(OF_ANOTHER_KIND))
+@pytest.mark.parametrize(("kind", "name", "value"), cases_of(OF_ANOTHER_KIND))
 def test_a_value_of_another_kind_is_refused_by_its_name(kind: type, name: str, value: Any) -> None:
     with pytest.raises(TypeError, match=name):
         with_argument(kind, **{name: value})
 
 
-#: Values about which a message says more than the argument's name.
+#: Wrong values with more in the message than the argument's name.
 EXPLAINED: list[tuple[type, str, Any, type[Exception], str]] = [
     (t.BGContrast, "contrast_range", (0.2, 0.9), ValueError, "reach up to 1"),
     (t.BGContrast, "contrast_range", 1.0, TypeError, "callable"),
@@ -220,11 +221,11 @@ EXPLAINED: list[tuple[type, str, Any, type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "name", "value", "error", "says"), EXPLAINED)
+@pytest.mark.parametrize(("kind", "name", "value", "error", "message"), EXPLAINED)
 def test_a_wrong_value_is_explained(
-    kind: type, name: str, value: Any, error: type[Exception], says: str
+    kind: type, name: str, value: Any, error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         with_argument(kind, **{name: value})
 
 

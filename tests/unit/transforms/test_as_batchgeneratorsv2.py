@@ -64,7 +64,7 @@ def labelled(*shapes: tuple[int, ...], dtypes: tuple[torch.dtype, ...] = DTYPES)
 
 
 def one_hot() -> Iterator[Sample]:
-    """Yield images of 0 and 1, or of 0 and 0.5: volumes and planes, small and large, sparse and dense."""
+    """Yield small and large, sparse and dense images of two values, in 2-D and 3-D."""
     for seed in range(8):
         rng = generator(seed)
         dims = int(rng.integers(2, 4))

@@ -1,4 +1,4 @@
-"""Claims about all transforms: types and layouts of arrays, untouched input, NaN, params, memory."""
+"""Claims about all transforms: types and layouts of arrays, untouched input, NaN, memory."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def test_motion_is_the_formula_in_float64(shape: tuple[int, ...], seed: int) -> 
 
 
 def frame(original: np.ndarray, result: np.ndarray, edge: int) -> float:
-    """Return the mean change in the outer voxels of a patch, divided by that of the inner voxels."""
+    """Return the mean change in the outer voxels of a patch divided by that of the inner ones."""
     change = np.abs(result - original)
     inside = change[edge:-edge, edge:-edge, edge:-edge]
     outer = (change.sum() - inside.sum()) / (change.size - inside.size)

@@ -43,7 +43,7 @@ def labels_of(dims: int, seed: int = 0) -> np.ndarray:
     return blocks
 
 
-#: Large labels for -1 ... 6. They rise as well, since of labels of equal weight the lowest one wins.
+#: Large labels for -1 ... 6, in rising order too: of labels of equal weight the lowest one wins.
 WIDE = np.array([-1, 0, 40_000, 40_001, 120_000, 2**24 + 1, 2**30, 2**31 - 1])
 
 

@@ -1,8 +1,9 @@
 """Labels equal batchgeneratorsv2's, except where coordinates lie half-way between two voxels.
 
-There detaug takes the voxel with the even index. nnU-Net reads odd patches for even ones (205 voxels
-for 128), so the coordinates along an axis that is not rotated all lie half-way. batchgeneratorsv2
-takes the even one as well, but of coordinates in float32, which a rounding may have moved.
+There detaug takes the voxel with the even index. nnU-Net reads odd patches for even ones (205
+voxels for 128), so the coordinates along an axis that is not rotated all lie half-way.
+batchgeneratorsv2 takes the even one as well, but of coordinates in float32, which a rounding may
+have moved.
 """
 
 from __future__ import annotations
@@ -176,8 +177,8 @@ def test_labels_are_those_of_batchgeneratorsv2_but_for_exact_ties(
 
 @pytest.mark.parametrize(("mode", "allowed"), [("nearest", 1e-4), ("bilinear", 3e-4)])
 def test_labels_without_any_structure_differ_at_few_voxels_more(mode: str, allowed: float) -> None:
-    # independent draws: every voxel's neighbours have other labels, and weights that float16 rounds
-    # to ties are common
+    # Labels are drawn independently for each voxel. Neighbours then mostly have different labels,
+    # and weights that float16 rounds to ties are common.
     rng = np.random.default_rng(0)
     image = rng.normal(size=(1, 91, 83, 77)).astype(np.float32)
     labels = rng.integers(0, 4, image.shape).astype(np.int16)
@@ -200,7 +201,7 @@ def test_labels_without_any_structure_differ_at_few_voxels_more(mode: str, allow
         assert shares["segmentation"] <= allowed
 
 
-#: The voxels that are taken at 0.5, 1.5, ... 11.5.
+#: The voxels that are taken at the coordinates 0.5, 1.5, ... 11.5.
 EVEN = [0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12]
 
 
@@ -219,7 +220,7 @@ def test_half_way_between_two_voxels_the_one_of_even_number_is_taken(
     numbers = np.arange(13, dtype=np.int16).reshape(along_axis)
     labels = np.broadcast_to(numbers, space).copy()[None]
     transform = SpatialTransform(patch, 0, False, mode_image="nearest", mode_seg=mode)
-    # About the axis, which stays as it is.
+    # A rotation about the axis itself moves nothing along it.
     angles = [0.0, 0.0, 0.0]
     angles[axis] = angle
     params = {

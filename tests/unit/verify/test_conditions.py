@@ -1,4 +1,4 @@
-"""During a trial a pipeline's code gets controlled randomness, time and pid, and afterwards real ones."""
+"""During a trial a pipeline's code gets controlled randomness, time and pid, and only then."""
 
 from __future__ import annotations
 
