@@ -143,10 +143,11 @@ def test_a_callable_that_draws_from_numpys_global_state_is_said_to(callable_: An
 
 @pytest.fixture
 def pcg_as_global_generator() -> Iterator[None]:
-    before = np.random.get_bit_generator()
+    """Make NumPy's global generator draw from PCG64 during a test."""
+    original = np.random.get_bit_generator()
     np.random.set_bit_generator(np.random.PCG64(1))
     yield
-    np.random.set_bit_generator(before)
+    np.random.set_bit_generator(original)
 
 
 @pytest.mark.usefixtures("pcg_as_global_generator")
