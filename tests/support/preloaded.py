@@ -43,7 +43,7 @@ _MAX_REQUEST = 2**20
 #: The environment variable with the name of a run of the tests, which all its processes share.
 RUN_VARIABLE = "TESTS_RUN"
 _RUN = os.environ.setdefault(RUN_VARIABLE, uuid.uuid4().hex)
-#: The environment variable with the modules that the tier's interpreter has imported, if it has one.
+#: The environment variable with the modules that the tier's interpreter has imported, if any.
 TIER_VARIABLE = "TESTS_TIER_LIBRARIES"
 #: Seconds after which the interpreter ends if no process of the tests is connected.
 _IDLE_TIMEOUT = 1.0

@@ -1,4 +1,4 @@
-"""The demo's loader and transforms are what a user of batchgenerators would write."""
+"""The demo's loader and transforms behave like those of a user of batchgenerators."""
 
 from __future__ import annotations
 
