@@ -29,7 +29,7 @@ class Numbers(Dataset[torch.Tensor]):
 
 
 class Count(IterableDataset[int]):
-    """An iterable data set of the numbers 0 ... length - 1, which workers split among themselves."""
+    """An iterable data set of 0 ... length - 1, which workers split among themselves."""
 
     def __init__(self, length: int = 7) -> None:
         self.length = length

@@ -6,8 +6,9 @@ a Unix socket to the interpreter (`serve`). The interpreter forks; the fork beco
 
 A program has its own session, pipes, environment, folder, arguments and ``__main__``. Only
 ``/proc/PID`` shows a difference: the command line and environment there are those of the
-interpreter. A program ends like any other: it waits for its threads, runs exit handlers and destroys
-its objects. Imported modules are destroyed with `whole_end` only, as that takes half a second.
+interpreter. A program ends like any other: it waits for its threads, runs exit handlers and
+destroys its objects. Imported modules are destroyed with `whole_end` only, as that takes half a
+second.
 
 The interpreter is no descendant of the processes that run the tests. They share one, since its
 imports take seconds, and it ends after the last of them.
@@ -42,7 +43,7 @@ _MAX_REQUEST = 2**20
 #: The environment variable with the name of a run of the tests, which all its processes share.
 RUN_VARIABLE = "TESTS_RUN"
 _RUN = os.environ.setdefault(RUN_VARIABLE, uuid.uuid4().hex)
-#: Names the modules that the interpreter of the tier has imported, where the tier has one.
+#: The environment variable with the modules that the tier's interpreter has imported, if any.
 TIER_VARIABLE = "TESTS_TIER_LIBRARIES"
 #: Seconds after which the interpreter ends if no process of the tests is connected.
 _IDLE_TIMEOUT = 1.0
@@ -109,13 +110,15 @@ class Preloaded:
 
     @classmethod
     def of_tier(cls, *modules: str) -> Preloaded:
-        """Return the interpreter of the tier; one that has imported these modules, if none runs.
+        """Return a connection to the tier's interpreter, or to one with these modules imported.
 
-        The processes that share a tier are its forks, so it is there, and has imported most of what
-        the tier's programs import. Another one would import for seconds of its own.
+        The processes that run a tier are forks of its interpreter. So it is there already, and has
+        imported most of what the tier's programs import, which takes another one seconds.
         """
         libraries = os.environ.get(TIER_VARIABLE)
-        return cls(*libraries.split(",")) if libraries else cls(*modules)
+        if libraries:
+            return cls(*libraries.split(","))
+        return cls(*modules)
 
     def run(
         self,
@@ -224,7 +227,7 @@ class Preloaded:
             started.wait(PATIENCE)
 
     def start(self) -> None:
-        """Start the interpreter, if none runs; it imports while the caller does other things."""
+        """Start the interpreter if it does not run; its imports go on after this call."""
         if self.FORKS and self._control is None:
             self._control = self._connected(os.environ)
 

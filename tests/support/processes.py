@@ -157,7 +157,7 @@ class Script:
         os.killpg(self.pid, signal.SIGINT)
 
     def finish(self, patience: float = 60.0) -> None:
-        """Wait until the script's own process has ended and all its processes have closed the pipes.
+        """Wait for the end of the script's own process, and until all have closed its output pipes.
 
         Args:
             patience: seconds until the wait fails.

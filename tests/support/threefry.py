@@ -36,7 +36,7 @@ def blocks(counters: np.ndarray, key: Sequence[int]) -> np.ndarray:
 
 
 def _mix(x: list[np.ndarray], target: int, other: int, rotation: int) -> None:
-    """Add word `other` to word `target`; then rotate `other` by these bits and xor it with the sum."""
+    """Add word `other` to word `target`, then rotate `other` and xor it with the sum."""
     x[target] = x[target] + x[other]
     high = x[other] << np.uint32(rotation)
     low = x[other] >> np.uint32(32 - rotation)

@@ -16,7 +16,7 @@ WITNESS = "witness"
 # of a forkserver imports this module itself and has the value below.
 MARK = "as imported"
 
-#: Folders at which this process has already met the others.
+#: Folders at which this process has already met other processes.
 _met: set[str] = set()
 
 

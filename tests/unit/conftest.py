@@ -1,4 +1,4 @@
-"""Fixtures by which a unit test fails if it starts a process or changes the interpreter's tracing."""
+"""Fixtures that fail a unit test if it starts a process or changes the interpreter's tracing."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ B = ("output of b", "digest 2")
 C = ("output of c", "digest 3")
 OTHER_B = ("output of b", "digest 4")
 
-#: The events of two runs -> the first one that differs.
+#: Name -> (events of one run, events of the other run, the first difference).
 RUNS: dict[str, tuple[list[Any], list[Any], Any]] = {
     "equal": ([A, B], [A, B], None),
     "another value": ([A, B, C], [A, OTHER_B, C], B),

@@ -25,6 +25,8 @@ from detaug.pipeline.batch_report import batch_fingerprints
 
 
 class InSlots:
+    """An object whose attribute is in a slot."""
+
     __slots__ = ("value",)
 
     def __init__(self, value: int) -> None:
@@ -196,11 +198,14 @@ def test_a_table_is_known_by_its_values_and_not_by_its_blocks() -> None:
 
 
 class Node:
+    """An object with references to others."""
+
     def __init__(self, *others: Any) -> None:
         self.others = others
 
 
 def ring(length: int) -> Node:
+    """Return a node of a ring, each of which knows the next one and the first one."""
     nodes = [Node() for _ in range(length)]
     first = nodes[0]
     for node, following in zip(nodes, [*nodes[1:], first], strict=True):

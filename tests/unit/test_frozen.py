@@ -1,4 +1,4 @@
-"""A pipeline on its way to other interpreters."""
+"""Pickling of a pipeline for other interpreters."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from detaug.pipeline.sources import resolve_source
 
 
 def test_what_travels_is_as_it_was_handed_in():
+    # cloudpickle is needed for a lambda.
     original = SimpleNamespace(items=[1, 2], f=lambda x: x + 1)
     frozen = freeze(original)
     original.items.append(3)
@@ -51,30 +52,36 @@ def test_memory_maps_travel_by_their_files_name(tmp_path):
 
 def test_a_payload_carries_structure_arrays_and_tensors_to_another_interpreter():
     original = SimpleNamespace(
-        a=np.arange(100_000.0).reshape(10, -1), f=np.asfortranarray(np.ones((300, 300))),
-        s=np.arange(100_000.0)[::2], t=torch.arange(100_000), b=torch.ones(60_000, dtype=torch.bfloat16), k=lambda: 5,
-    )  # fmt: skip
+        array=np.arange(100_000.0).reshape(10, -1),
+        in_fortran_order=np.asfortranarray(np.ones((300, 300))),
+        strided=np.arange(100_000.0)[::2],
+        tensor=torch.arange(100_000),
+        bfloat16=torch.ones(60_000, dtype=torch.bfloat16),
+        function=lambda: 5,
+    )
     frozen, job = read_payload(write_payload(freeze(original), {"job": 1}))
     copy = frozen.thaw()
     assert job == {"job": 1}
     assert len(frozen.buffers) == 5
-    assert np.array_equal(copy.a, original.a)
-    assert np.array_equal(copy.f, original.f)
-    assert np.array_equal(copy.s, original.s)
-    assert torch.equal(copy.t, original.t)
-    assert torch.equal(copy.b, original.b)
-    assert copy.k() == 5
-    # Private to this process.
-    copy.a[:] = 0
+    assert np.array_equal(copy.array, original.array)
+    assert np.array_equal(copy.in_fortran_order, original.in_fortran_order)
+    assert np.array_equal(copy.strided, original.strided)
+    assert torch.equal(copy.tensor, original.tensor)
+    assert torch.equal(copy.bfloat16, original.bfloat16)
+    assert copy.function() == 5
+    # The copy's memory is writable.
+    copy.array[:] = 0
 
 
 def test_the_systems_entropy_has_no_state_to_copy():
-    chance = freeze({"chance": random.SystemRandom()}).thaw()["chance"]
-    assert type(chance) is random.SystemRandom
-    assert 0 <= chance.random() < 1
+    rng = freeze({"rng": random.SystemRandom()}).thaw()["rng"]
+    assert type(rng) is random.SystemRandom
+    assert 0 <= rng.random() < 1
 
 
 class Locked:
+    """A loader that cannot be pickled."""
+
     def __init__(self) -> None:
         self.cases = [1, {"lock": threading.Lock()}]
 

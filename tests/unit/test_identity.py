@@ -1,4 +1,4 @@
-"""What a pipeline declares itself to be."""
+"""The description of a pipeline, by which a state dict recognizes it."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def lines(**changes):
 
 def test_equal_arguments_are_equal_and_state_does_not_count():
     loader = Loader(list(range(1000)), 2)
-    before = describe(loader, "loader")
-    assert before == lines()
+    description = describe(loader, "loader")
+    assert description == lines()
     loader.position = 17
     loader.cache = {}
-    assert describe(loader, "loader") == before
+    assert describe(loader, "loader") == description
 
 
 def test_a_class_a_parameter_or_the_amount_of_data_makes_another_pipeline():
@@ -81,7 +81,7 @@ class Holds:
 
 
 class Address:
-    """Its default repr is its address."""
+    """An object whose repr is the default one, with its address."""
 
 
 class Point(NamedTuple):
@@ -320,12 +320,12 @@ def test_a_memory_map_is_not_read(tmp_path):
     file = tmp_path / "a.bin"
     file.write_bytes(bytes(8000))
     mapped = np.memmap(file, np.uint8, "r")
-    before = described([mapped, mapped[5:]])
+    description = described([mapped, mapped[5:]])
     file.write_bytes(b"\1" * 8000)
-    assert described([mapped, mapped[5:]]) == before
+    assert described([mapped, mapped[5:]]) == description
 
 
 def test_text_of_a_foreign_state_is_shown_escaped() -> None:
-    said = differences(["transform = None"], ["transform = \x1b[32mequal\n", "\x9b2K = 1"])
-    assert said.isprintable()
-    assert "in the state \\x1b[32mequal\\n" in said
+    text = differences(["transform = None"], ["transform = \x1b[32mequal\n", "\x9b2K = 1"])
+    assert text.isprintable()
+    assert "in the state \\x1b[32mequal\\n" in text

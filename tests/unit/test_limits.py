@@ -1,4 +1,4 @@
-"""Limits of control groups, as their files say them."""
+"""The number of usable cores under limits of control groups, read from their files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from detaug.system import limits
 
 GROUPS = Path("/sys/fs/cgroup")
 
-#: The texts of a control group's files, and of the one above it -> the largest number of cores.
+#: Name -> (texts of the files of a control group and its parent, limit of cores or None).
 QUOTAS: dict[str, tuple[dict[Path, str], int | None]] = {
     "none": ({}, None),
     "no limit": ({GROUPS / "job/cpu.max": "max 100000"}, None),

@@ -1,6 +1,4 @@
-"""A transform that forgets its return statement, and one that takes no keywords, are told what to
-do.
-"""
+"""Errors that advise on a missing return statement, and on a transform that takes no keywords."""
 
 from __future__ import annotations
 
@@ -16,6 +14,8 @@ ONES = [{"data": np.ones((2, 1, 4, 4), np.float32)}]
 
 
 class Forgets:
+    """A transform that changes the batch and returns None."""
+
     def __call__(self, **batch: Any) -> None:
         batch["data"] += 1
 
@@ -53,6 +53,8 @@ def test_batch_that_is_none_may_stay_none() -> None:
 
 
 class TakesAnImage:
+    """A transform that takes one argument, and not the keys of a batch."""
+
     def __call__(self, image: Any) -> Any:
         return image
 
@@ -61,7 +63,7 @@ ADVICE = ". A batch that is a dict is passed as keyword arguments"
 
 
 @pytest.mark.parametrize(
-    ("loader", "transform", "said"),
+    ("loader", "transform", "text"),
     [
         (ONES, TakesAnImage(), f"unexpected keyword argument 'data'{ADVICE}"),
         (ONES, Compose([TakesAnImage()]), f"unexpected keyword argument 'data'{ADVICE}"),
@@ -69,12 +71,12 @@ ADVICE = ". A batch that is a dict is passed as keyword arguments"
     ],
 )
 def test_a_transform_that_takes_no_such_keywords_is_told_how_it_can_be_used(
-    loader: Any, transform: Any, said: str
+    loader: Any, transform: Any, text: str
 ) -> None:
     with (
         DeterministicAugmenter(loader, transform, 0, seed=1) as augmenter,
         pytest.raises(TypeError) as raised,
     ):
         next(augmenter)
-    assert said in str(raised.value)
+    assert text in str(raised.value)
     assert 'pass call="dict"' in str(raised.value)

@@ -1,4 +1,4 @@
-"""A program under a profiler: batches, and the profile, are what they would be."""
+"""A profiler changes no batch, and detaug does not disturb the profiler."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from detaug import DeterministicAugmenter, fingerprint
 
 
 class Fading:
+    """A transform with `set_epoch`."""
+
     factor = 1.0
 
     def set_epoch(self, epoch: int) -> None:
@@ -35,15 +37,15 @@ def prints() -> list[str]:
 def test_a_profile_function_goes_on_too() -> None:
     plain = prints()
     names = set()
-    before = sys.getprofile()
+    profile_before = sys.getprofile()
 
-    def note(frame: Any, event: str, _: Any) -> None:
+    def record_name(frame: Any, event: str, _: Any) -> None:
         names.add(frame.f_code.co_name)
 
-    sys.setprofile(note)
+    sys.setprofile(record_name)
     try:
         assert prints() == plain
-        assert sys.getprofile() is note
+        assert sys.getprofile() is record_name
     finally:
-        sys.setprofile(before)
+        sys.setprofile(profile_before)
     assert "set_epoch" in names, "while detaug listens as well"

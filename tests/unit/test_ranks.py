@@ -1,4 +1,4 @@
-"""Processes that train together are known by their launcher's variables."""
+"""The number of processes that train together is read from the launcher's variables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from detaug.seeding.ranks import LAUNCHERS, check_all_are_known
 
-#: The launcher's variables -> how many processes train together, at least.
+#: Pairs of the launcher's variables and the least number of processes that train together.
 LAUNCHED = [
     ({}, 1),
     ({"RANK": "0", "WORLD_SIZE": "3"}, 3),
@@ -21,6 +21,7 @@ LAUNCHED = [
 
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove all variables of a launcher that has started the tests themselves."""
     for variables in (*LAUNCHERS, ("LOCAL_RANK",)):
         for variable in variables:
             monkeypatch.delenv(variable, raising=False)

@@ -1,4 +1,4 @@
-"""What can be wrong with an executor's settings, without a cluster."""
+"""Settings of a RayExecutor, right and wrong ones, without a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_url_says_it_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("dask://auto?num_actors=3", "names no executor"),
         ("auto", "names no executor"),
@@ -29,13 +29,13 @@ def test_a_url_says_it_all() -> None:
         ("ray://auto?num_actors=-3", "num_actors must not be negative, got -3"),
     ],
 )
-def test_a_wrong_url_is_said_to_be_wrong(url: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_wrong_url_is_said_to_be_wrong(url: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         RayExecutor.from_url(url)
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    # As where it is not installed: importing it is an ImportError.
+    # With None in sys.modules an import raises ImportError, as if Ray were not installed.
     monkeypatch.setitem(sys.modules, "ray", None)
     augmenter = DeterministicAugmenter([1, 2, 3], None, 0, seed=1, executor=RayExecutor(2))
     with pytest.raises(ImportError, match=r"RayExecutor needs Ray: pip install 'detaug\[ray\]'"):

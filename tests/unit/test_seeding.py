@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from detaug import SeedTree
 from detaug.seeding.tree import entropy_words
 
-# (seed, name, entropy, integer(), first raw draw of (epoch 3, step 17 of 5 streams), of its sample
-# 2, of epoch 3)
+#: (seed, name, entropy, integer(), and three first raw draws: of epoch 3 and step 17 with 5
+#: streams, of sample 2 of that batch, and of epoch 3).
 GOLDEN = [
     (0, "", [0x0DEB7BC6, 0x07AC9689, 0x311ECCF9, 0xB0A972D9], 2118456516,
      0x12140ACDE5191285, 0x6F3925A2F2B50AC4, 0xBBBE6CFB4FF8A65E),

@@ -1,6 +1,4 @@
-"""State dicts name classes by ``module.qualname``, so modules may be rebuilt only where those names
-stay.
-"""
+"""State dicts name classes by ``module.qualname``, so these names must stay when classes move."""
 
 from __future__ import annotations
 
@@ -42,17 +40,18 @@ PIPELINES: dict[str, Callable[[], object]] = {
     "seg ord0": partial(seg_ord0_transforms, *ARGUMENTS),
 }
 for transform, make in EVERY.items():
-    # The golden file has a class of its own for TimedCompose, which is another name of Compose.
+    # TimedCompose is another name of Compose now; in the golden file it is a class of its own.
     if transform != "TimedCompose":
         PIPELINES[transform] = partial(make, 3)
 
 
 def texts() -> dict[str, str]:
-    """What the golden file holds: a digest of each pipeline's lines in a state dict."""
+    """Return what belongs into the golden file: the digest of each pipeline's description."""
     return {name: _digest(describe(make(), "transform")) for name, make in PIPELINES.items()}
 
 
 def _digest(lines: list[str]) -> str:
+    """Return a digest of the lines that describe a pipeline in a state dict."""
     return blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
 
 

@@ -8,7 +8,7 @@ from tests.support.measure_style import measure
 
 _ROOT = Path(__file__).parents[2]
 
-#: The most of each measure. Lower them when the code allows it; never raise them.
+#: The largest value of each measure. Lower them when the code allows it; never raise them.
 PACKAGE_LIMITS = {
     "tokens per code line": 8.2,
     "long, % of lines": 0.1,
@@ -19,10 +19,12 @@ PACKAGE_LIMITS = {
     "starred groups / 1,000": 0.0,
 }
 TESTS_LIMITS = {
-    "tokens per code line": 9.05,
-    "conditional expressions / 1,000": 5.5,
-    "lambdas / 1,000": 9.5,
-    "parallel assignments / 1,000": 4.5,
+    "tokens per code line": 9.0,
+    "long, % of lines": 0.3,
+    "conditional expressions / 1,000": 5.0,
+    "nested comprehensions / 1,000": 2.2,
+    "lambdas / 1,000": 8.0,
+    "parallel assignments / 1,000": 3.2,
 }
 
 

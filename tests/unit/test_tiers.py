@@ -1,4 +1,4 @@
-"""`python -m tests` runs all tests."""
+"""The command `python -m tests` runs all tests."""
 
 from __future__ import annotations
 
@@ -11,5 +11,7 @@ TESTS = Path(__file__).parents[1]
 
 def test_every_folder_of_tests_is_in_one_tier() -> None:
     folders = {f"tests/{file.relative_to(TESTS).parts[0]}" for file in TESTS.rglob("test_*.py")}
-    named = [folder for tier in TIERS.values() for folder in tier.folders]
-    assert sorted(named) == sorted(folders)
+    folders_of_tiers = []
+    for tier in TIERS.values():
+        folders_of_tiers += tier.folders
+    assert sorted(folders_of_tiers) == sorted(folders)

@@ -1,4 +1,4 @@
-"""What identifies the code that made a batch."""
+"""The digest of the package's source code, which identifies the code that made a batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from detaug import versions
 
 
 def digest_of(package: Path) -> str:
-    """Return the digest that a copy of the package gives of itself."""
+    """Return the digest that a copy of the package computes of its own source code."""
     spec = spec_from_file_location("versions_of_a_copy", package / "versions.py")
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""Tests fail rather than wait for ever."""
+"""Every wait in a test has a bound, so that a test fails rather than waits for ever."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-#: Methods that wait as long as it takes if they are called without a timeout.
+#: Methods that may wait for ever if they are called without a timeout.
 WAITING = {"communicate", "join", "recv", "result", "wait"}
 #: Functions of `subprocess` that wait for the end of a program.
 RUNNING = {"call", "check_call", "check_output", "run"}
-#: A tier takes as long as it takes; the preloaded interpreter lives until its programs have ended; and
-#: the last file is where waits get their bounds.
+#: Files that may wait without a bound: a tier has no time limit, the preloaded interpreter lives
+#: until its programs have ended, and the last file gives waits their bounds.
 EXEMPT = {"tests/__main__.py", "tests/support/preloaded.py", "tests/support/waiting.py"}
 
 
@@ -25,6 +25,7 @@ def waits_without_a_bound(source: str) -> list[str]:
 
 
 def may_wait_for_ever(call: ast.Call) -> bool:
+    """Return whether a call waits without a bound."""
     if not isinstance(call.func, ast.Attribute):
         return False
     keywords = {keyword.arg for keyword in call.keywords}
@@ -34,7 +35,7 @@ def may_wait_for_ever(call: ast.Call) -> bool:
         return name in RUNNING and "timeout" not in keywords
     if owner == "os":
         return name == "waitpid" and ast.unparse(call.args[1]) == "0"
-    # The engine's contract: it ends with a batch or with an error.
+    # By its contract an engine's wait ends with a batch or an error.
     if owner.endswith("engine"):
         return False
     return name in WAITING and not call.args and "timeout" not in keywords
@@ -47,11 +48,11 @@ def files_of_tests() -> Iterator[Path]:
 
 
 def test_every_wait_of_a_test_has_a_bound() -> None:
-    waits = {
-        str(file.relative_to(TESTS)): found
-        for file in files_of_tests()
-        if (found := waits_without_a_bound(file.read_text(encoding="utf-8")))
-    }
+    waits = {}
+    for file in files_of_tests():
+        calls = waits_without_a_bound(file.read_text(encoding="utf-8"))
+        if calls:
+            waits[str(file.relative_to(TESTS))] = calls
     assert waits == {}, "tests/support/waiting.py has waits that end"
 
 

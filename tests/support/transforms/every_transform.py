@@ -46,7 +46,7 @@ def spatial(**options: object) -> Make:
 
 
 def foreign(**arrays: Any) -> dict[str, Any]:
-    """Draw from the global generators and write into the input, as other libraries' transforms do."""
+    """Draw from global generators and write into the input, as other libraries do."""
     arrays["image"] += random.random() + np.random.random()
     return arrays
 

@@ -132,7 +132,7 @@ def fingerprints() -> dict[str, str]:
 
 
 def numpy_features() -> dict[str, bool]:
-    """Return the vector instructions that NumPy can choose at run time, and whether it uses them."""
+    """Return which of its optional vector instructions NumPy uses on this machine."""
     if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
         from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
     else:

@@ -33,11 +33,56 @@ _GUARD = 4096
 _SENTINEL = 0xA5
 #: Replacements for a value of params. Some are right in some places.
 WRONG: list[Any] = [
-    math.nan, math.inf, -math.inf, 1e308, -1e308, 1e300, 1e12, -1e12, 1e9, -1e9, 10**400, -1, -2, 3, 7, 1000, 2**31 - 1, 2**31,
-    -(2**31), 2**63, 2**64, 0, 0.0, -0.0, 0.5, 1e-320, True, False, None, "0", "nan", "", [], {}, [[]], [0], [0, 0], (1, 2, 3),
-    np.float32(math.inf), np.float64(math.nan), np.int64(-1), np.float16(6e4), np.bool_(True), np.zeros(2), np.zeros(()),
-    torch.tensor(1.0), 1j, object(), b"0",
-]  # fmt: skip
+    math.nan,
+    math.inf,
+    -math.inf,
+    1e308,
+    -1e308,
+    1e300,
+    1e12,
+    -1e12,
+    1e9,
+    -1e9,
+    10**400,
+    -1,
+    -2,
+    3,
+    7,
+    1000,
+    2**31 - 1,
+    2**31,
+    -(2**31),
+    2**63,
+    2**64,
+    0,
+    0.0,
+    -0.0,
+    0.5,
+    1e-320,
+    True,
+    False,
+    None,
+    "0",
+    "nan",
+    "",
+    [],
+    {},
+    [[]],
+    [0],
+    [0, 0],
+    (1, 2, 3),
+    np.float32(math.inf),
+    np.float64(math.nan),
+    np.int64(-1),
+    np.float16(6e4),
+    np.bool_(True),
+    np.zeros(2),
+    np.zeros(()),
+    torch.tensor(1.0),
+    1j,
+    object(),
+    b"0",
+]
 
 
 def mutated(params: Any, rng: random.Random, others: Sequence[Any]) -> Any:
@@ -130,7 +175,7 @@ class Guarded:
 
 @contextmanager
 def guarded_arrays() -> Iterator[Guarded]:
-    """Replace `numpy.empty` and `numpy.empty_like`, so that results of transforms are guarded too."""
+    """Guard all arrays of `numpy.empty` and `numpy.empty_like`, so results of transforms too."""
     guarded = Guarded()
     empty = patch.object(np, "empty", guarded.empty)
     empty_like = patch.object(np, "empty_like", guarded.empty_like)

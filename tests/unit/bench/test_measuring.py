@@ -53,14 +53,14 @@ def test_only_what_the_stopwatch_runs_for_is_timed() -> None:
 
 
 def test_a_loops_own_work_is_no_waiting() -> None:
-    seen: list[int] = []
+    batches: list[int] = []
 
     def step(batch: int) -> None:
-        seen.append(batch)
+        batches.append(batch)
         spend(0.01)
 
     timed = consume(count(), step, warm_up=3, least=5)
-    assert seen == list(range(8))
+    assert batches == list(range(8))
     assert timed.batches == 5
     assert timed.wall >= 0.05
     assert timed.waited < 0.01

@@ -1,4 +1,4 @@
-"""Every rule of the advice, on made-up records: where it speaks up, and where it does not."""
+"""Every rule of the advice, on invented records of machines with one fault or none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ VARIABLES = {
 def record(
     *, gpus: int = 1, nnunet: str | None = "2.8.1", folder: str | None = "~/cache", **variables: Any
 ) -> dict[str, Any]:
-    """The record of a workstation that is set well, but for what is given; None unsets a variable."""
+    """Return the record of a workstation without a fault, except for the arguments.
+
+    Args:
+        gpus: number of GPUs.
+        nnunet: version of nnU-Net, or None.
+        folder: of compiled kernels, or None.
+        variables: of the environment; None removes one.
+    """
     merged = {**VARIABLES, **variables}
     return {
         "packages": {"nnunetv2": nnunet},
@@ -30,7 +37,7 @@ def record(
 
 
 @pytest.mark.parametrize(
-    ("machine", "topic", "says"),
+    ("machine", "topic", "text"),
     [
         (record(folder=None), "compile cache", "NUMBA_CACHE_DIR"),
         (record(PYTORCH_TUNABLEOP_ENABLED="1"), "TunableOp", "by timing"),
@@ -47,11 +54,11 @@ def record(
     ],
 )
 def test_each_fault_is_named_alone_with_what_to_do(
-    machine: dict[str, Any], topic: str, says: str
+    machine: dict[str, Any], topic: str, text: str
 ) -> None:
     (sentence,) = advice(machine)
     assert sentence.startswith(f"{topic}: ")
-    assert says in sentence
+    assert text in sentence
 
 
 @pytest.mark.parametrize(

@@ -115,8 +115,8 @@ LEFT_PASS = Rest(3, 1, is_empty=False, was_left=True)
 ALL_TAKEN = Rest(3, 1, is_empty=True, was_left=False)
 UNNAMED = Rest(3, None, is_empty=False, was_left=False)
 
-#: Name -> (saved state, calls in the resumed run, (epoch of the next pass, whether it is the rest)).
-#: A call is of `iter`, or of `set_epoch` of the loader or of its sampler, with the epoch.
+#: Name -> (saved state, calls in the resumed run, epoch of the next pass and whether it is the
+#: rest of it). A call is of `iter`, or of `set_epoch` of the loader or of its sampler.
 RESTS: dict[str, tuple[Rest, list[tuple[str, int]], tuple[int, bool]]] = {
     "nothing is named": (
         IN_PASS,

@@ -1,4 +1,4 @@
-"""The demo's loader and transforms are what a user of batchgenerators would write."""
+"""The demo's loader and transforms behave like those of a user of batchgenerators."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def test_transforms_cut_the_enlarged_patch_to_the_patch(cases: list[Case]) -> No
     for _ in range(4):
         raw = next(loader)
         assert raw["data"].shape == raw["seg"].shape == (2, 1, 13, 15, 16)
-        assert (raw["data"].dtype, raw["seg"].dtype) == (np.float32, np.int16)
+        assert raw["data"].dtype == np.float32
+        assert raw["seg"].dtype == np.int16
         batch = transform(**raw)
         assert batch["data"].shape == batch["seg"].shape == (2, 1, *patch)
         assert batch["data"].dtype == np.float32

@@ -87,7 +87,7 @@ def pair() -> Iterator[Pair]:
 
 
 class Image:
-    """An object whose pickle refers to foreign memory, which is overwritten when the object ends."""
+    """An object whose pickle refers to memory that is overwritten when the object ends."""
 
     def __init__(self, value: int, size: int) -> None:
         self.memory = np.full(size, value, np.uint8)

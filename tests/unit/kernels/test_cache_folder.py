@@ -1,4 +1,4 @@
-"""In which of the user's folders compiled kernels lie where the package's own is read-only."""
+"""The user's folder that compiled kernels are kept in if the package's own folder is read-only."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ def test_a_place_that_depends_on_the_current_folder_is_not_used(
 
 
 def read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
-    """Have the package in a read-only folder, and these variables alone; ``{home}`` is a folder."""
+    """Put the package into a read-only folder and set these variables alone.
+
+    ``{home}`` in a variable stands for the user's folder.
+    """
     (tmp_path / "file").touch()
     monkeypatch.setattr(cache, "_PACKAGE_FOLDER", tmp_path / "file" / "compiled")
     for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "LOCALAPPDATA", "HOME"):

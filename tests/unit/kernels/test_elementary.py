@@ -1,4 +1,4 @@
-"""exp, log and pow in float32 against float64, over their whole ranges."""
+"""exp, log and pow in float32, compared with float64 over their whole ranges."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import pytest
 
 from detaug.kernels import elementary
 
+#: The largest error that is allowed, in units in the last place.
 MOST_ULP = 2.0
 MIN_NORMAL = float(np.finfo(np.float32).tiny)
 
 
 def over_an_array(function):
+    """Return a function that applies a compiled function to every element of an array."""
+
     @numba.njit(error_model="numpy")
     def fill(x, out):
         for i in range(x.shape[0]):
@@ -36,16 +39,17 @@ negative_logs = over_an_array(elementary.negative_log)
 exponentials = over_an_array(elementary.exponential)
 
 
-def ulp(found, exact):
-    """The error in units of the last place of the exact value's float32."""
+def ulp(result, exact):
+    """Return the error in units in the last place of the exact value in float32."""
     with np.errstate(over="ignore"):
-        place = np.spacing(np.abs(exact).astype(np.float32)).astype(np.float64)
-    return np.abs(found.astype(np.float64) - exact) / place
+        unit = np.spacing(np.abs(exact).astype(np.float32)).astype(np.float64)
+    return np.abs(result.astype(np.float64) - exact) / unit
 
 
 def normal_floats(count, low=MIN_NORMAL, high=3.4028235e38, seed=0):
-    """Return positive float32 of every size between two values, each bit pattern as likely as any
-    other, and the ends.
+    """Return random positive float32 from `low` to `high`, both ends, and 1.
+
+    All bit patterns are equally probable, so that all orders of magnitude occur.
     """
     ends = np.array([low, high], np.float32)
     lowest, highest = ends.view(np.uint32)
@@ -55,6 +59,7 @@ def normal_floats(count, low=MIN_NORMAL, high=3.4028235e38, seed=0):
 
 
 def neighbours_of(value, reach):
+    """Return a value and the `reach` float32 below it and above it."""
     bits = np.float32(value).view(np.uint32) + np.arange(-reach, reach + 1)
     return bits.astype(np.uint32).view(np.float32)
 

@@ -16,16 +16,17 @@ def test_moments(size, scale, offset):
     values = (np.random.default_rng(size).normal(size=size) * scale + offset).astype(np.float32)
     low, high, average, deviation = moments(values)
     wide = values.astype(np.float64)
-    assert (low, high) == (wide.min(), wide.max())
-    assert abs(average - wide.mean()) <= 1e-12 * np.abs(wide).max()
-    np.testing.assert_allclose(
-        deviation, wide.std(ddof=1) if size > 1 else 0, rtol=1e-9, atol=1e-13 * np.abs(wide).max()
-    )
+    largest = np.abs(wide).max()
+    assert low == wide.min()
+    assert high == wide.max()
+    assert abs(average - wide.mean()) <= 1e-12 * largest
+    expected = wide.std(ddof=1) if size > 1 else 0
+    np.testing.assert_allclose(deviation, expected, rtol=1e-9, atol=1e-13 * largest)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("place", [0, 5, 999])
-def test_the_mean_is_not_finite_where_a_value_is_not(bad, place):
+@pytest.mark.parametrize("index", [0, 5, 999])
+def test_the_mean_is_not_finite_where_a_value_is_not(bad, index):
     values = np.ones(1000, np.float32)
-    values[place] = bad
+    values[index] = bad
     assert not np.isfinite(moments(values)[2])

@@ -1,6 +1,4 @@
-"""Threefry4x32 against Random123's published answers, and the fields of normals that are made of
-its words.
-"""
+"""Threefry4x32 against Random123's published answers, and the normals made of its words."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from tests.support.transforms.generators import normals
 
 ONES = "ffffffff " * 8
 PI = "243f6a88 85a308d3 13198a2e 03707344 a4093822 299f31d0 082efa98 ec4e6c89"
-# Random123's kat_vectors: counter and key, answer after 13 rounds
+#: Pairs of (counter and key, answer after 13 rounds), from Random123's kat_vectors.
 KNOWN_ANSWERS = [
     ("00000000 " * 8, "531c7e4f 39491ee5 2c855a92 3d6abf9a"),
     (ONES, "c4189358 1c9cc83a d5881c67 6a0a89e0"),
@@ -40,11 +38,11 @@ def signs(words, bit):
 
 
 def box_and_mullers(of_radius, of_angle):
-    """Return both normals of pairs of words, in float64."""
+    """Return the two normals that Box and Muller's transform gives for each pair of words."""
     uniform = (of_radius.astype(np.float64) + 0.5) / 2**32
     radius = np.sqrt(-2 * np.log(uniform))
-    turn = (of_angle << np.uint32(2)).view(np.int32) / 2.0**32
-    angle = np.pi / 4 + turn * np.pi / 2
+    fraction = (of_angle << np.uint32(2)).view(np.int32) / 2.0**32
+    angle = np.pi / 4 + fraction * np.pi / 2
     first = radius * np.cos(angle) * signs(of_angle, 31)
     second = radius * np.sin(angle) * signs(of_angle, 30)
     return first, second
@@ -57,10 +55,10 @@ def test_they_are_box_and_mullers_transform_of_threefrys_words():
     expected = np.stack([*box_and_mullers(a, b), *box_and_mullers(c, d)], axis=1)
     result = normals(expected.shape, KEY, stream)
     error = np.abs(result - expected)
-    # Words close to 2**32 have a float32 that is rounded; so far from zero, the radius is good to
-    # 1e-6 otherwise.
-    is_far = np.stack([a, a, c, c], axis=1) < 0.999 * 2**32
-    assert error[is_far].max() < 2e-6
+    # A word close to 2**32 gives a radius close to zero, and its rounding to float32 then has a
+    # large effect. For all other words the radius is exact to 1e-6.
+    is_precise = np.stack([a, a, c, c], axis=1) < 0.999 * 2**32
+    assert error[is_precise].max() < 2e-6
     assert error.max() < 1e-3
 
 

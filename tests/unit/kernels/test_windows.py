@@ -15,7 +15,10 @@ def factors(n, location, scale):
 
 
 def exactly(n, location, scale):
-    """Differences of the distribution's tail that is the smaller one, relative to the largest."""
+    """Return the probabilities of n voxels relative to the largest one, in float64.
+
+    Each is a difference of the smaller of the distribution's two tails, which is precise.
+    """
 
     def tail(x):
         return 0.5 * math.erfc(x / math.sqrt(2.0))
@@ -34,7 +37,7 @@ def exactly(n, location, scale):
 @pytest.mark.parametrize("location", [-60.0, -3.0, 0.0, 7.4, 15.5, 80.0])
 @pytest.mark.parametrize("scale", [0.3, 1.0, 4.0, 15.0])
 def test_factors_are_the_voxels_probabilities(location, scale):
-    # Beyond, float64's tails vanish.
+    # Farther away float64's tails are zero.
     if location / scale < 25 and -location / scale < 5.5:
         expected = exactly(16, location, scale)
         np.testing.assert_allclose(factors(16, location, scale), expected, rtol=3e-12, atol=1e-300)

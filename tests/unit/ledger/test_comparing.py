@@ -1,4 +1,4 @@
-"""What differs between the headers of two ledgers."""
+"""The differences between the headers of two ledgers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a header says of a pipeline and a machine."""
+"""Lines of a ledger's header do not depend on the machine's folders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from detaug.ledger.header import portable
 
 
 @pytest.mark.parametrize(
-    ("line", "kept"),
+    ("line", "expected"),
     [
         (
             "data_loader.folder = Path('/home/somebody/data/Dataset001')",
@@ -25,5 +25,5 @@ from detaug.ledger.header import portable
         ("transform.rate = 1/2", "transform.rate = 1/2"),
     ],
 )
-def test_absolute_paths_are_their_last_names(line: str, kept: str) -> None:
-    assert portable([line]) == [kept]
+def test_absolute_paths_are_their_last_names(line: str, expected: str) -> None:
+    assert portable([line]) == [expected]

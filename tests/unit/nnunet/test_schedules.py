@@ -1,4 +1,4 @@
-"""What a record holds of a schedule of learning rates, and how a schedule goes on from it."""
+"""The record of a schedule of learning rates, and a schedule that continues from it."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from docs import badges
 
 
 def test_badges_are_those_of_the_project() -> None:
-    kept = {path.name: path.read_text(encoding="utf-8") for path in badges.FOLDER.iterdir()}
-    assert kept == badges.badges(), "run `python -m docs.badges`"
+    committed = {path.name: path.read_text(encoding="utf-8") for path in badges.FOLDER.iterdir()}
+    assert committed == badges.badges(), "run `python -m docs.badges`"
 
 
 def test_the_readme_shows_every_badge() -> None:

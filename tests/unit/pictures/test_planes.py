@@ -1,4 +1,4 @@
-"""Which plane is cut from a volume, which way up, and what becomes of labels and of odd values."""
+"""Pictures of planes of a volume: which plane, its orientation, labels and special values."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_regions_may_overlap() -> None:
 
 
 def drawn(*planes: Plane, window: tuple[float, float] = (0, 1)) -> np.ndarray:
-    """Return the pixels of a picture that the planes fill, 40 for a voxel's edge."""
+    """Return a picture of planes, (rows, columns, 3) from 0 to 1, with 40 pixels per voxel."""
     rows, columns = planes[0].image.shape
     height = rows * planes[0].aspect
     figure = Figure(figsize=(columns, height), dpi=40)
@@ -84,7 +84,7 @@ def test_outline_runs_around_its_label_in_its_colour() -> None:
     labels[0, 2:4, 2:4] = 2
     (plane,) = planes_of(zeros(6, 6), labels)
     colour = np.array(to_rgb(OKABE_ITO[1]))
-    # Thin lines are mixed with the black around them.
+    # Antialiasing mixes a thin line with the black around it.
     is_coloured = (colour - drawn(plane) < 0.7 * colour).all(-1)
     assert is_coloured.any()
     for pixels in np.nonzero(is_coloured):

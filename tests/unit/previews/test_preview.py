@@ -1,6 +1,4 @@
-"""`detaug.preview`: the samples of a training, looked at after every transform; and every kind of
-pipeline there is.
-"""
+"""`detaug.preview` shows samples after every transform, for every kind of pipeline."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from detaug.verification import UnusableError
 
 
 def blob(shape: tuple[int, ...] = (1, 20, 18, 16)) -> tuple[np.ndarray, np.ndarray]:
-    """An image, and labels of the same spatial shape."""
+    """Return an image (C, D, H, W) and labels (1, D, H, W) with one box of label 1."""
     image = np.random.default_rng(1).random(shape, dtype=np.float32)
     labels = np.zeros((1, *shape[1:]), np.int16)
     inside = tuple(slice(length // 4, length // 2) for length in shape[1:])
@@ -32,7 +30,7 @@ def blob(shape: tuple[int, ...] = (1, 20, 18, 16)) -> tuple[np.ndarray, np.ndarr
 
 
 class Loader:
-    """Endless batches, whose samples are brighter from draw to draw."""
+    """An endless loader of two equal samples whose brightness is drawn anew for every batch."""
 
     number_of_threads_in_multithreaded = 2
 
@@ -67,7 +65,7 @@ def names_of(preview: Preview) -> list[str]:
 
 
 def last_image(preview: Preview, sample: int) -> np.ndarray:
-    """The axial plane of what is delivered."""
+    """Return the axial plane of a sample's delivered image."""
     return preview.samples[sample].last.planes[0].image
 
 
@@ -102,7 +100,7 @@ def test_every_stage_is_seen_with_its_params_and_those_that_changed_nothing_are_
 
 
 class Within(Loader):
-    """Applies the transforms itself."""
+    """A loader that applies the transforms itself."""
 
     def __next__(self) -> dict[str, Any]:
         images = []
@@ -153,6 +151,8 @@ def test_a_brighter_image_is_not_all_white() -> None:
 
 
 class Doubled:
+    """A transform of the user's, which does not say what it draws."""
+
     def __call__(self, data: Any, **rest: Any) -> dict[str, Any]:
         return {"data": 2 * data, **rest}
 
@@ -207,6 +207,8 @@ def test_sheet_is_the_same_bytes_each_time_and_notebooks_show_it() -> None:
 
 
 class Numbers:
+    """A loader whose batches have no image."""
+
     def __next__(self) -> dict[str, Any]:
         return {"data": np.zeros(3), "name": "x"}
 
@@ -231,14 +233,14 @@ def test_wrong_arguments_are_refused() -> None:
 
 
 def test_missing_matplotlib_is_said_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
+    find_spec = importlib.util.find_spec
 
-    def find_no_matplotlib(name: str) -> Any:
+    def find_all_but_matplotlib(name: str) -> Any:
         if name == "matplotlib":
             return None
-        return find(name)
+        return find_spec(name)
 
-    monkeypatch.setattr(importlib.util, "find_spec", find_no_matplotlib)
+    monkeypatch.setattr(importlib.util, "find_spec", find_all_but_matplotlib)
     with pytest.raises(NotInstalled, match=r"pip install 'detaug\[plots\]'"):
         detaug.preview(make)
 

@@ -1,4 +1,4 @@
-"""The module of a user, which goes with the test."""
+"""A fixture with the name of a user's module, which ends with the test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.purity.users_modules import NAMES
 
 @pytest.fixture
 def name(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return the name of the user's module, which goes with the test."""
+    """Return a name for a user's module, which is removed after the test."""
     name = next(NAMES)
     monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     return name

@@ -166,9 +166,11 @@ class Slotted:
 
 
 class WithMemory:
-    """Its state is an object of its own, which the first batch makes."""
+    """A transform that keeps its state in an object, which the first batch creates."""
 
     class Memory:
+        """The state."""
+
         def __init__(self) -> None:
             self.count = 0
 
@@ -182,7 +184,7 @@ class WithMemory:
 
 
 class FadesIn:
-    """A table that is too large to be copied byte by byte."""
+    """A transform with a table that is too large to be pickled with it."""
 
     def __init__(self) -> None:
         self.table = np.zeros(30_000)

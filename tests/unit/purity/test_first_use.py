@@ -1,4 +1,4 @@
-"""What transforms load on first use is named, for every batch would load it again."""
+"""A warning names what transforms load on first use, since every batch would load it again."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from detaug.pipeline.first_use import loaded_on_first_use
 
 
 class Unsized:
+    """An object whose size cannot be read."""
+
     def __sizeof__(self) -> int:
         raise RuntimeError("a class of the user's")
 
@@ -18,8 +20,8 @@ def test_a_large_object_that_a_batch_has_added_is_named() -> None:
     table = np.zeros(300_000)
     before = SimpleNamespace(table=table, atlas=None, odd=Unsized())
     after = SimpleNamespace(table=table, atlas={"t1": np.zeros(200_000)}, odd=Unsized())
-    said = loaded_on_first_use({"transform": before}, {"transform": after}, ())
-    assert "load transform.atlas['t1'] (2 MB)" in said
-    assert "keep=('atlas',)" in said
+    text = loaded_on_first_use({"transform": before}, {"transform": after}, ())
+    assert "load transform.atlas['t1'] (2 MB)" in text
+    assert "keep=('atlas',)" in text
     assert loaded_on_first_use({"transform": before}, {"transform": after}, ("atlas",)) == ""
     assert loaded_on_first_use({"transform": before}, {"transform": before}, ()) == ""

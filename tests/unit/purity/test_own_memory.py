@@ -49,7 +49,7 @@ def test_read_only_arrays_are_left_as_they_are():
 
 
 class Sample(dict):
-    """With an attribute of its own."""
+    """A dict with an attribute."""
 
     name = ""
 

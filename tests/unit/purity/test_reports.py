@@ -1,4 +1,4 @@
-"""What a report says of a batch by itself; and that it comes to an end whatever a batch is made of."""
+"""What a report finds out about a single batch, with a bound for its work."""
 
 from __future__ import annotations
 
@@ -38,36 +38,35 @@ def test_equal_numbers_one_number_none_and_integers_are_not_random(
 
 
 class Plain:
+    """An object with one attribute."""
+
     def __init__(self, x: Any) -> None:
         self.x = x
 
 
 def test_of_many_objects_a_bounded_number_is_searched_for_generators() -> None:
     many = [Plain(i) for i in range(8_000)]
-    assert list(new_generators({"transform": [np.random.default_rng(), *many]}, [])) == [
-        "transform[0]"
-    ]
-    assert new_generators({"transform": [*many, np.random.default_rng()]}, []) == {}
+    first = [np.random.default_rng(), *many]
+    last = [*many, np.random.default_rng()]
+    assert list(new_generators({"transform": first}, [])) == ["transform[0]"]
+    assert new_generators({"transform": last}, []) == {}
 
 
 def test_an_odd_object_hides_no_change_beside_it() -> None:
     odd = memoryview(b"has no parts that could be compared")
-    one, other = ({"case": [Plain(1), {"where": x}, odd]} for x in (1, 2))
+    one = {"case": [Plain(1), {"where": 1}, odd]}
+    other = {"case": [Plain(1), {"where": 2}, odd]}
     assert batch_fingerprints({"meta": one}) != batch_fingerprints({"meta": other})
-    assert batch_fingerprints({"meta": one}) == batch_fingerprints(
-        {"meta": dict(reversed(one.items()))}
-    )
+    reversed_one = dict(reversed(one.items()))
+    assert batch_fingerprints({"meta": one}) == batch_fingerprints({"meta": reversed_one})
 
 
 def test_a_number_that_is_by_chance_the_process_number_in_one_making_is_compared() -> None:
-    mine = batch_fingerprints({"index": os.getpid(), "pid": os.getpid()})
-    same_index = {**mine, "index": mine["index"].removesuffix(" about the process")}
-    other_pid = {
-        **mine,
-        "pid": batch_fingerprints({"pid": os.getpid() + 1})["pid"] + " about the process",
-    }
-    assert differing_keys(mine, same_index, ()) == []
-    assert differing_keys(mine, other_pid, ()) == []
-    assert differing_keys(mine, batch_fingerprints({"index": 1, "pid": os.getpid()}), ()) == [
-        "index"
-    ]
+    first = batch_fingerprints({"index": os.getpid(), "pid": os.getpid()})
+    same_index = {**first, "index": first["index"].removesuffix(" about the process")}
+    next_pid = batch_fingerprints({"pid": os.getpid() + 1})["pid"]
+    other_pid = {**first, "pid": f"{next_pid} about the process"}
+    other_index = batch_fingerprints({"index": 1, "pid": os.getpid()})
+    assert differing_keys(first, same_index, ()) == []
+    assert differing_keys(first, other_pid, ()) == []
+    assert differing_keys(first, other_index, ()) == ["index"]

@@ -1,4 +1,4 @@
-"""The registry of what can be seeded: by type, users before detaug, and the same in every process."""
+"""The registry of reseeders: looked up by type, users' before detaug's, equal in every process."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_users_come_before_detaug_and_the_later_registration_before_the_earlier(
     register_reseeder(Sampler, reseed_dice)
     assert reseeder_of(Sampler) is reseed_dice
     register_reseeder(random.Random, reseed_sampler)
-    # The most derived one decides.
+    # The registration of the most derived class counts.
     assert reseeder_of(Sampler) is reseed_dice
 
 
@@ -72,10 +72,10 @@ def test_users_come_before_detaug_and_the_later_registration_before_the_earlier(
     ("kind", "function"), [("Dice", reseed_dice), (Dice(), reseed_dice), (Dice, "seed")]
 )
 def test_what_cannot_be_registered_is_refused(kind: Any, function: Any) -> None:
-    before = registered()
+    registered_before = registered()
     with pytest.raises(TypeError, match="register_reseeder"):
         register_reseeder(kind, function)
-    assert registered() == before
+    assert registered() == registered_before
 
 
 def test_registrations_can_be_taken_to_a_new_interpreter() -> None:

@@ -381,7 +381,7 @@ def transform(x):
 
 #: Values of the module's variables, classes and functions. The second program changes most of them.
 SET = {
-    # It cannot be told from a cache that begins as None.
+    # A cache that begins as None looks the same, and is named as well.
     "an attribute that is None until it is fitted": Case(
         """
 class Normalize:

@@ -1,4 +1,4 @@
-"""Which variables of the user's modules and classes a pipeline's code reads, and which it does not."""
+"""The variables of the user's modules and classes that a pipeline's code reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that are run one after another, and the result that they make."""
+"""Rows that are run one after another, and the report that they make."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def pending(what: str) -> PendingRow:
 
 
 @dataclass(frozen=True)
-class Found(Report[Row]):
+class Letters(Report[Row]):
+    """A report with a column of its own and a long line."""
+
     rows: tuple[Row, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -49,7 +51,7 @@ def test_what_differs_or_fails_is_not_ok(verdict: str, ok: bool) -> None:
     row = Row("a", verdict)
     assert row.ok is ok
     assert row.as_json()["ok"] is ok
-    assert Found((Row("first"), row)).ok is ok
+    assert Letters((Row("first"), row)).ok is ok
 
 
 def test_every_row_keeps_its_own_log_records_and_seconds() -> None:
@@ -69,30 +71,31 @@ def test_every_row_keeps_its_own_log_records_and_seconds() -> None:
 
 
 def test_progress_is_told_before_each_row_with_all_the_work_there_is() -> None:
-    told: list[tuple[str, int, int]] = []
+    actions: list[tuple[str, int, int]] = []
 
-    def note(*action: Any) -> None:
-        told.append(action)
+    def on_action(*action: Any) -> None:
+        actions.append(action)
 
-    shown = Progress(on_action=note)
-    list(run_rows([pending("reference")], shown))
+    progress = Progress(on_action=on_action)
+    list(run_rows([pending("reference")], progress))
 
     def advancing() -> Row:
-        # Of three: a row need not tell all of its work.
-        shown.advance(2)
+        # Two of three: a row need not report all of its work.
+        progress.advance(2)
         return Row("a")
 
-    rows = run_rows([PendingRow("a", advancing, 3), pending("b")], shown)
+    rows = run_rows([PendingRow("a", advancing, 3), pending("b")], progress)
     next(rows)
-    assert told == [("reference", 0, 1), ("a", 1, 5)], "the next one is run when it is asked for"
+    assert actions == [("reference", 0, 1), ("a", 1, 5)], "the next one is run when it is asked for"
     next(rows)
-    assert told[-1] == ("b", 4, 5)
+    assert actions[-1] == ("b", 4, 5)
     assert next(rows, None) is None
-    assert (shown.done, shown.total) == (5, 5)
+    assert progress.done == 5
+    assert progress.total == 5
 
 
 def test_result_as_text_has_a_line_a_row_and_does_not_break_sentences() -> None:
-    result = Found((Row("one", seconds=1.25), Row("three", "different")))
+    result = Letters((Row("one", seconds=1.25), Row("three", "different")))
     head, first, second, words, *_ = str(result).splitlines()
     assert head.split() == ["run", "letters", "verdict", "seconds"]
     assert first.split() == ["one", "3", "reference", "1.2"]

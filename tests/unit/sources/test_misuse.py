@@ -1,6 +1,4 @@
-"""What is no data set or no loader, and arguments of other libraries: the answer has the line to
-write.
-"""
+"""Wrong data sets, loaders and arguments of other libraries get an error with the line to write."""
 
 from __future__ import annotations
 
@@ -36,16 +34,22 @@ class Samples(Dataset):
 
 
 class Streaming(IterableDataset):
+    """An iterable data set."""
+
     def __iter__(self) -> Any:
         return iter(range(4))
 
 
 class Unpicklable(list):
+    """A list that cannot be copied."""
+
     def __reduce_ex__(self, _: Any) -> Any:
         raise TypeError("it has an open file")
 
 
 class Loader:
+    """A loader class that needs an argument."""
+
     def __init__(self, folder: str) -> None:
         self.folder = folder
 
@@ -200,7 +204,7 @@ def test_a_misspelled_argument_is_told_before_the_one_that_is_missing_for_it(
 
 
 class PassesOn(DeterministicAugmenter[Any]):
-    """Has an argument of its own, and passes all others on."""
+    """A subclass with an argument of its own, which passes all others on."""
 
     def __init__(self, *arguments: Any, label: str = "", **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -209,13 +213,14 @@ class PassesOn(DeterministicAugmenter[Any]):
 
 def test_a_subclass_passes_arguments_on_and_has_its_own() -> None:
     augmenter = PassesOn.from_dataset(Samples(), 2, num_processes=0, seed=9, label="train")
-    assert (augmenter.seed, augmenter.label) == (9, "train")
+    assert augmenter.seed == 9
+    assert augmenter.label == "train"
     with pytest.raises(TypeError, match=r"did you mean label=\?"):
         PassesOn.from_dataset(Samples(), 2, num_processes=0, labels="train")
 
 
 class Long(Samples):
-    """Says any length."""
+    """A data set, iterable and batch sampler that claims any length, or raises instead."""
 
     def __init__(self, length: Any) -> None:
         super().__init__(3)
@@ -251,7 +256,7 @@ def as_batch_sampler_of_a_loader(data: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "take",
+    "use",
     [
         as_data_set,
         as_batch_sampler,
@@ -261,9 +266,9 @@ def as_batch_sampler_of_a_loader(data: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("length", [-7, "12", 2.0, 2**70])
-def test_a_length_that_is_none_is_told_with_its_class_and_value(take: Any, length: Any) -> None:
+def test_a_length_that_is_none_is_told_with_its_class_and_value(use: Any, length: Any) -> None:
     with pytest.raises(ValueError, match="__len__") as raised:
-        take(Long(length))
+        use(Long(length))
     line = f"Long.__len__ must give an integer from 0 to {sys.maxsize}, got {length!r}"
     assert str(raised.value) == line
 

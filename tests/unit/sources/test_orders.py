@@ -1,4 +1,4 @@
-"""The order of an epoch: a pure function of its SeedSequence child, however it is drawn."""
+"""The order of an epoch is a pure function of the epoch's SeedSequence, however it is drawn."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from detaug.pipeline.sources.orders import LARGE, Order, Sampled, Shuffled
 from detaug.training import rng_state
 
 ENTROPY = (1, 2, 3, 4)
+#: The first entries of epoch 3 for LARGE + 1 items, and the order of epoch 0 for 10 items.
 PUBLISHED_LARGE = [656566, 504146, 800810]
 PUBLISHED = [7, 8, 6, 1, 0, 3, 2, 4, 5, 9]
 
 
 class Own:
-    """A sampler that draws from everything that people draw from, and is told the epoch."""
+    """A sampler that draws from all kinds of generators and has `set_epoch`."""
 
     def __init__(self) -> None:
         self.numbers = np.random.default_rng(4)
@@ -54,11 +55,14 @@ class Own:
 
 
 class Short(list):
+    """A list that claims to have another length."""
+
     def __len__(self) -> int:
         return 5
 
 
 def of(order: Order, epoch: int = 0) -> list[Any]:
+    """Return all entries of an epoch."""
     return order.entries(ENTROPY, epoch, 0, order.length)
 
 
@@ -80,15 +84,15 @@ def test_a_computed_permutation_has_every_item_once_wherever_it_is_cut(
 def test_a_computed_permutation_puts_every_item_everywhere_equally_often(length: int) -> None:
     order = Shuffled(length, large=0)
     drawn = np.array([of(order, epoch) for epoch in range(3000)])
-    for place in (0, 1, length // 2, length - 1):
-        counts = np.bincount(drawn[:, place], minlength=length)
+    for index in (0, 1, length // 2, length - 1):
+        counts = np.bincount(drawn[:, index], minlength=length)
         assert chisquare(counts).pvalue > 1e-4
-    # Of two neighbours of n items, all differences mod n but 0 are equally probable.
+    # For two neighbours all differences modulo the length are equally probable, except 0.
     differences = np.diff(drawn, axis=1) % length
-    some = differences[:, :: length // 10].ravel()
-    none, *counts_of_others = np.bincount(some, minlength=length)
-    assert none == 0
-    assert chisquare(counts_of_others).pvalue > 1e-4
+    some_differences = differences[:, :: length // 10].ravel()
+    count_of_zero, *other_counts = np.bincount(some_differences, minlength=length)
+    assert count_of_zero == 0
+    assert chisquare(other_counts).pvalue > 1e-4
 
 
 def test_a_computed_permutation_is_the_published_one() -> None:
@@ -111,14 +115,15 @@ def test_a_sampler_starts_every_epoch_as_it_was_handed_in() -> None:
     sampler = Own()
     order = Sampled(sampler, "sampler")
     seventh = of(order, 7)
-    # What the user does later changes nothing.
+    # Changes of the user's own object have no effect any more.
     sampler.begun = 100
     torch.manual_seed(0)
     for epoch in (0, 3, 7):
         assert of(order, epoch) == of(Sampled(Own(), "sampler"), epoch)
     assert of(order, 7) == seventh
     epoch, begun, *draws = of(order, 3)
-    assert (epoch, begun) == (3, 1)
+    assert epoch == 3
+    assert begun == 1
     assert len(set(draws)) == 7, "the generators are seeded alike"
     for draw, draw_of_another_epoch in zip(draws, seventh[2:], strict=True):
         assert draw != draw_of_another_epoch
@@ -145,9 +150,9 @@ def test_each_generator_of_a_sampler_is_seeded_in_its_own_way() -> None:
 
 
 def test_drawing_an_order_leaves_the_programs_random_numbers_alone() -> None:
-    before = fingerprint(rng_state())
+    state_before = fingerprint(rng_state())
     of(Sampled(Own(), "sampler"))
-    assert fingerprint(rng_state()) == before
+    assert fingerprint(rng_state()) == state_before
 
 
 def test_a_batch_sampler_gives_lists() -> None:

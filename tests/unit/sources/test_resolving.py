@@ -1,4 +1,4 @@
-"""Which source an object that is handed in becomes."""
+"""The source that a loader resolves to: whether it is stateless, its streams and its length."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from detaug.pipeline.sources.base import DEFAULT_NUM_STREAMS
 
 
 class Infinite(DataLoader):
+    """batchgenerators' DataLoader, infinite by default."""
+
     def __init__(self, threads=1, infinite=True, incomplete=False, items=10):
         super().__init__(None, 3, threads, infinite=infinite, return_incomplete=incomplete)
         self.indices = list(range(items))
@@ -22,7 +24,7 @@ class Infinite(DataLoader):
 
 
 class Cropping(Infinite):
-    """As nnU-Net's loader: a method of its own, and what it assigns is a cache."""
+    """A loader with a method of its own that assigns a cache, as nnU-Net's does."""
 
     def generate_train_batch(self):
         return self.crop(self.get_indices())
@@ -33,7 +35,7 @@ class Cropping(Infinite):
 
 
 class Walking(Infinite):
-    """Walks through the cases instead of drawing them."""
+    """A loader that walks through the cases instead of drawing them."""
 
     count = 0
 
@@ -43,29 +45,39 @@ class Walking(Infinite):
 
 
 class Balanced(Infinite):
-    """Draws cases in its own way."""
+    """A loader that overrides how cases are drawn."""
 
     def get_indices(self):
         return list(np.random.choice(self.indices, 2))
 
 
 class Endless(SlimDataLoaderBase):
+    """A loader that never ends."""
+
     def generate_train_batch(self):
         return np.random.rand()
 
 
 class Ending(SlimDataLoaderBase):
+    """A loader that ends, as its code shows."""
+
     def generate_train_batch(self):
         raise StopIteration
 
 
 class Pass:
+    """An iterable of three items."""
+
     def __iter__(self):
         yield from range(3)
 
 
 def three():
     yield from range(3)
+
+
+def make_infinite():
+    return Infinite(threads=5)
 
 
 @pytest.mark.parametrize(
@@ -87,18 +99,16 @@ def three():
         (iter([1, 2, 3]), False, 1, None),
         (Pass(), False, 1, None),
         (three, False, 1, None),
-        (lambda: Infinite(threads=5), True, 5, None),
+        (make_infinite, True, 5, None),
         (Pass, False, 1, None),
         (itertools.count(), False, 1, None),
     ],
 )
 def test_the_safe_reading_is_taken(loader, stateless, streams, steps):
     source = resolve_source(loader)
-    assert (source.stateless, source.default_num_streams, source.num_steps) == (
-        stateless,
-        streams,
-        steps,
-    )
+    assert source.stateless is stateless
+    assert source.default_num_streams == streams
+    assert source.num_steps == steps
 
 
 def test_the_users_word_on_statelessness_counts():

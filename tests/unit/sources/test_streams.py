@@ -1,6 +1,4 @@
-"""What a stream's copy gives is a function of (epoch, turn), however one gets there. Without
-processes.
-"""
+"""A stream's batch is a function of (epoch, turn), whatever its copy gave before."""
 
 from __future__ import annotations
 
@@ -22,44 +20,51 @@ from detaug.seeding.tree import SeedTree
 
 
 class Passes:
-    """Passes of some lengths, then of the last one for ever; raises at some places and goes on."""
+    """An iterator whose items are (number of the pass, index of the item).
+
+    Args:
+        lengths: of the passes; all further ones have the last length.
+        bad: indices at which an error is raised. The next call continues after them.
+    """
 
     def __init__(self, *lengths: int, bad: tuple[int, ...] = ()) -> None:
         self.lengths = lengths
         self.bad = bad
-        self.passes = 0
-        self.place = 0
+        self.num_passes = 0
+        self.index = 0
 
     def __next__(self) -> tuple[int, int]:
-        length = self.lengths[min(self.passes, len(self.lengths) - 1)]
-        place = self.place
-        if place == length:
-            self.passes += 1
-            self.place = 0
+        length = self.lengths[min(self.num_passes, len(self.lengths) - 1)]
+        index = self.index
+        if index == length:
+            self.num_passes += 1
+            self.index = 0
             raise StopIteration
-        self.place += 1
-        if place in self.bad:
-            raise ValueError(f"item {place}")
-        return self.passes, place
+        self.index += 1
+        if index in self.bad:
+            raise ValueError(f"item {index}")
+        return self.num_passes, index
 
 
 class Walker:
+    """An endless iterator of 0, 1, 2, ..."""
+
     def __init__(self) -> None:
-        self.place = 0
+        self.index = 0
 
     def __next__(self) -> int:
-        self.place += 1
-        return self.place - 1
+        self.index += 1
+        return self.index - 1
 
 
 class DeadAfterAnError:
-    """A generator that raised has ended."""
+    """An iterable whose generator raises at item 3, and so ends there."""
 
     def __iter__(self) -> Iterator[int]:
-        for place in range(8):
-            if place == 3:
+        for index in range(8):
+            if index == 3:
                 raise ValueError("item 3")
-            yield place
+            yield index
 
 
 def copy_of(
@@ -71,6 +76,7 @@ def copy_of(
     log: Any = print,
     state: LoaderState | None = None,
 ) -> StreamCursor:
+    """Return a stream's copy at the start of an epoch, or after a loaded state."""
     source = resolve_source(loader, None, limit)
     branch = SeedBranch(SeedTree(0), num_streams)
     batch = Current(branch, epoch, stream)
@@ -78,15 +84,16 @@ def copy_of(
 
 
 def give(copy: StreamCursor, epoch: int, turn: int, stream: int = 0, num_streams: int = 1) -> Any:
+    """Return the batch of a turn."""
     copy.step_forward_to(epoch, turn)
     branch = SeedBranch(SeedTree(0), num_streams)
     return copy.take(Current(branch, epoch, turn * num_streams + stream))
 
 
-def outcome(copy: StreamCursor, *where: int) -> Any:
-    """The batch, the message of the error, or StreamEnded."""
+def outcome(copy: StreamCursor, *position: int) -> Any:
+    """Return a turn's batch, the message of its error, or StreamEnded."""
     try:
-        return give(copy, *where)
+        return give(copy, *position)
     except StreamEnded:
         return StreamEnded
     except ValueError as error:
@@ -96,7 +103,7 @@ def outcome(copy: StreamCursor, *where: int) -> Any:
 def epochs_of(
     make_loader: Any, limit: int | None, count: int, stream: int = 0, num_streams: int = 1
 ) -> list[Any]:
-    """Each epoch until its end or its limit, as a running copy gives it."""
+    """Return the batches of the first epochs, all from one copy."""
     copy = copy_of(make_loader(), limit, stream=stream, num_streams=num_streams)
     turns = copy.source.turns_per_epoch(stream, num_streams)
     if turns is None:
@@ -106,10 +113,10 @@ def epochs_of(
         epochs.append([])
         for turn in range(turns):
             assert copy.leads_to(epoch, turn)
-            made = outcome(copy, epoch, turn, stream, num_streams)
-            if made is StreamEnded:
+            batch = outcome(copy, epoch, turn, stream, num_streams)
+            if batch is StreamEnded:
                 break
-            epochs[-1].append(made)
+            epochs[-1].append(batch)
     return epochs
 
 
@@ -129,7 +136,7 @@ def generator_function() -> Any:
     return count_to_eight
 
 
-#: A loader, and the batches of an epoch.
+#: Pairs of a function that makes a loader, and `batches_per_epoch`.
 LOADERS: list[tuple[Any, int | None]] = [
     (Walker, 5),
     (partial(Passes, 7), None),
@@ -158,19 +165,20 @@ def test_any_batch_is_the_same_from_a_fresh_copy(make_loader: Any, limit: int | 
             assert outcome(fresh, epoch, turn) == expected
 
 
-def passes(number: int, *places: int) -> list[Any]:
-    return [(number, place) for place in places]
+def passes(number: int, *indices: int) -> list[Any]:
+    """Return some items of a `Passes`."""
+    return [(number, index) for index in indices]
 
 
-#: A loader, the batches of an epoch -> the first epochs.
+#: A function that makes a loader, `batches_per_epoch`, and the batches of the first epochs.
 EPOCHS: list[tuple[Any, int | None, list[list[Any]]]] = [
-    # A loader whose length nobody knows goes on.
+    # A loader of unknown length continues in the next epoch.
     (
         Walker,
         5,
         [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13, 14]],
     ),
-    # The end of a pass is the epoch's.
+    # The end of a pass ends the epoch.
     (
         partial(Passes, 3),
         None,
@@ -186,7 +194,7 @@ EPOCHS: list[tuple[Any, int | None, list[list[Any]]]] = [
         2,
         [passes(0, 0, 1), passes(0, 2), passes(1, 0, 1), passes(1, 2)],
     ),
-    # A pass as long as the epoch leaves no empty one behind.
+    # If a pass is as long as the epoch, no empty epoch follows.
     (
         partial(Passes, 4),
         4,
@@ -197,13 +205,13 @@ EPOCHS: list[tuple[Any, int | None, list[list[Any]]]] = [
         2,
         [passes(0, 0, 1), passes(0, 2, 3), passes(1, 0, 1)],
     ),
-    # A loader that is known to end begins anew.
+    # A loader of known length starts again in every epoch.
     (
         eight,
         3,
         [[0, 1, 2], [0, 1, 2]],
     ),
-    # An error is a turn.
+    # An error takes a turn.
     (
         partial(Passes, 3, bad=(1,)),
         None,
@@ -248,7 +256,7 @@ def test_a_pass_without_an_end_is_not_walked_through_for_ever(
 
 
 class Clock:
-    """A second passes whenever it is read."""
+    """A clock that advances by a second at every reading."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -270,7 +278,7 @@ def test_stepping_forward_is_told_after_twice_as_long_each_time(
 
 
 class Drawing:
-    """Draws from a generator of its own, which is another object after a state was loaded."""
+    """A loader with a generator of its own, which `load_state_dict` replaces by another object."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -291,8 +299,8 @@ class Drawing:
 def test_a_generator_that_a_loaded_state_has_replaced_is_seeded() -> None:
     whole = copy_of(Drawing(), None)
     expected = [give(whole, 0, turn) for turn in range(5)]
-    begun = copy_of(Drawing(), None)
-    give(begun, 0, 2)
-    resumed = copy_of(Drawing(), None, state=begun.take_state())
+    saved = copy_of(Drawing(), None)
+    give(saved, 0, 2)
+    resumed = copy_of(Drawing(), None, state=saved.take_state())
     assert give(resumed, 0, 3) == expected[3]
     assert give(resumed, 0, 4) == expected[4]

@@ -15,14 +15,14 @@ from detaug.training import audit, deterministic_mode, make_deterministic
 
 
 class Noise(nn.Module):
-    """Makes a generator that no one seeds in every call."""
+    """A layer that creates an unseeded generator in every call."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + torch.from_numpy(np.random.default_rng().normal(size=x.shape)).to(x)
 
 
 class Counting(nn.Module):
-    """Depends on how often it was called."""
+    """A layer whose output depends on the number of its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Counting(nn.Module):
 
 
 class Overwriting(nn.Module):
-    """Writes into its input."""
+    """A layer that writes into its input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,6 +45,8 @@ class Overwriting(nn.Module):
 
 
 class _NoisyGradient(torch.autograd.Function):
+    """The identity with a random gradient."""
+
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         return x.clone()
@@ -55,6 +57,8 @@ class _NoisyGradient(torch.autograd.Function):
 
 
 class NoisyBackward(nn.Module):
+    """A layer with a random gradient."""
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return _NoisyGradient.apply(x)  # type: ignore[no-any-return]
 
@@ -108,7 +112,7 @@ def test_a_model_that_writes_into_its_input_gets_the_same_one_every_time() -> No
             of_chance,
             ["the loss"],
         ),
-        # In the order of the backward pass: the layers behind the noisy one are right.
+        # In the order of the backward pass: gradients of later layers do not differ.
         (
             [NoisyBackward()],
             nn.CrossEntropyLoss(),
@@ -135,6 +139,8 @@ def test_operations_that_pytorch_alerts_on_are_named_with_what_to_use_instead() 
 
 
 class Putting(nn.Module):
+    """A layer with an operation that raises in deterministic mode on every device."""
+
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(3))
@@ -167,13 +173,13 @@ def test_model_gradients_and_switches_are_left_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "batch", "says"),
+    ("model", "batch", "message"),
     [
         (print, BATCH, "model must be a torch.nn.Module"),
         (network(), BATCH[0], r"sample_batch must be \(input, target\), got Tensor"),
         (network(), (1, 2, 3), "sample_batch must be"),
     ],
 )
-def test_wrong_arguments_are_refused(model: Any, batch: Any, says: str) -> None:
-    with pytest.raises(TypeError, match=says):
+def test_wrong_arguments_are_refused(model: Any, batch: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
         audit(model, nn.CrossEntropyLoss(), batch)

@@ -1,6 +1,4 @@
-"""One seed for every global generator: what they draw, which seeds are taken, what is exported and
-logged.
-"""
+"""seed_everything: draws of all global generators, origins of the seed, exported variable, log."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ def draws():
 def _clean(monkeypatch):
     for variable in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(variable, raising=False)
-    # So that what a test leaves there is taken away again.
+    # With a value to restore, monkeypatch undoes what a test sets.
     monkeypatch.setenv("DETAUG_SEED", "")
     with isolate_rng():
         yield
@@ -33,16 +31,16 @@ def _clean(monkeypatch):
 
 @pytest.fixture
 def accelerator_seeds(monkeypatch):
-    """The numbers that CUDA devices are seeded with."""
-    seen = []
-    monkeypatch.setattr(torch.cuda, "manual_seed_all", seen.append)
-    return seen
+    """Return the list of all seeds that CUDA devices get in a test."""
+    seeds = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    return seeds
 
 
 def test_one_seed_draws_the_same_again_and_another_draws_anew():
     assert seed_everything(7) == 7
     first = draws()
-    # They leave a second normal in each cache.
+    # Each of these leaves a second normal in a cache.
     random.gauss(0, 1)
     np.random.standard_normal()
     torch.randn(1)
@@ -79,9 +77,9 @@ def test_no_two_of_neighbouring_seeds_and_ranks_draw_the_same(accelerator_seeds)
         for rank in range(4):
             seed_everything(seed, rank=rank, diff_rank_seed=True)
             drawn.append([*draws(), accelerator_seeds[-1]])
-    for of_one_generator in zip(*drawn, strict=True):
-        assert len(set(of_one_generator)) == 16
-    # Adding the rank to the seed would have had seed 0 on rank 1 draw what seed 1 on rank 0 draws.
+    # If the rank were added to the seed, seed 0 on rank 1 would draw what seed 1 on rank 0 draws.
+    for numbers_of_one_generator in zip(*drawn, strict=True):
+        assert len(set(numbers_of_one_generator)) == 16
 
 
 def test_the_rank_changes_nothing_unless_ranks_are_to_differ(accelerator_seeds):
@@ -141,7 +139,7 @@ def test_without_any_seed_one_is_drawn_said_aloud_and_can_be_repeated(caplog):
         ({"deterministic": None}, TypeError),
         ({"workers": 4}, TypeError),
         ({"diff_rank_seed": "no"}, TypeError),
-        # Without the switches that it is set with.
+        # It has no effect without deterministic=True.
         ({"threads": 1}, ValueError),
     ],
 )
@@ -157,23 +155,20 @@ def test_wrong_arguments_are_refused_before_anything_is_seeded(keywords, error):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: it draws there")
 def test_cuda_devices_repeat_themselves():
-    drawn = []
-    for _ in range(2):
+    def draws_of_devices():
         seed_everything(5)
-        drawn.append(
-            [
-                torch.rand(4, device=f"cuda:{index}").cpu()
-                for index in range(torch.cuda.device_count())
-            ]
-        )
-    assert all(torch.equal(one, other) for one, other in zip(*drawn, strict=True))
+        devices = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+        return [torch.rand(4, device=device).cpu() for device in devices]
+
+    for first, second in zip(draws_of_devices(), draws_of_devices(), strict=True):
+        assert torch.equal(first, second)
 
 
 def test_without_a_number_of_threads_a_deterministic_run_on_a_cpu_says_so(caplog):
     with deterministic_mode(threads=torch.get_num_threads()):
         seed_everything(1, deterministic=True)
-    is_said = f"with {torch.get_num_threads()} threads" in caplog.text
-    assert is_said != torch.cuda.is_available()
+    is_logged = f"with {torch.get_num_threads()} threads" in caplog.text
+    assert is_logged != torch.cuda.is_available()
     caplog.clear()
     with deterministic_mode(threads=2):
         seed_everything(1, deterministic=True, threads=1)

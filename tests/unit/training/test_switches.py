@@ -1,4 +1,4 @@
-"""Every switch: set, seen to be missing, put back."""
+"""deterministic_mode sets every switch that a deterministic run depends on, and restores it."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def is_tunable_enabled():
     return torch.cuda.tunable.is_enabled()
 
 
-#: Everything that a deterministic run depends on: how torch itself reads it, and the values that
-#: let no two runs differ.
+#: Everything that a deterministic run depends on: name -> (function that reads it, values with
+#: which no two runs differ). A value may be the name of the error that an older torch raises.
 SETTINGS = {
     "cudnn.deterministic": (of_torch("backends.cudnn.deterministic"), (True,)),
     "cudnn.benchmark": (of_torch("backends.cudnn.benchmark"), (False,)),
@@ -81,10 +81,10 @@ def in_force():
 
 
 def not_deterministic():
-    """Return the settings that would let two runs differ (or two kinds of GPU)."""
+    """Return the settings with which two runs, or two kinds of GPU, may differ."""
     names = set()
-    for name, (_, right) in SETTINGS.items():
-        if right and value_of(name) not in right:
+    for name, (_, right_values) in SETTINGS.items():
+        if right_values and value_of(name) not in right_values:
             names.add(name)
     return names
 
@@ -104,7 +104,7 @@ def set_everything_the_wrong_way():
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch):
-    """Torch's defaults before and after, and no variable from outside."""
+    """Set torch's defaults before and after each test, and remove the variable from outside."""
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
 
     def defaults():
@@ -121,7 +121,7 @@ def _clean(monkeypatch):
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = True
         torch.set_float32_matmul_precision("highest")
-        # The calls above gave matmul a setting of its own, which it has not by default.
+        # The calls above gave matmul a setting of its own, which it does not have by default.
         if NEW_PRECISION:
             for backend in ("cuda", "mkldnn"):
                 torch._C._set_fp32_precision_setter(backend, "matmul", "none")
@@ -135,11 +135,11 @@ def _clean(monkeypatch):
 
 def test_everything_is_set_inside_and_put_back_outside():
     set_everything_the_wrong_way()
-    before = in_force()
+    values_before = in_force()
     assert len(not_deterministic()) >= 8
     with deterministic_mode() as changes:
         assert not_deterministic() == set()
-    assert in_force() == before
+    assert in_force() == values_before
     assert changes["torch.backends.cudnn.benchmark"] == (True, False)
     assert changes["torch.use_deterministic_algorithms"] == (False, True)
     assert changes[CUBLAS_VARIABLE] == ("not set", ":4096:8")
@@ -147,7 +147,7 @@ def test_everything_is_set_inside_and_put_back_outside():
 
 @pytest.mark.skipif(not NEW_PRECISION, reason="this torch has no fp32_precision")
 @pytest.mark.parametrize(
-    ("place", "precision", "varies"),
+    ("path", "precision", "varies"),
     [
         ("", "tf32", "cuda.matmul"),
         ("cuda.matmul", "tf32", "cuda.matmul"),
@@ -155,16 +155,16 @@ def test_everything_is_set_inside_and_put_back_outside():
         ("mkldnn.matmul", "bf16", "mkldnn.matmul"),
     ],
 )
-def test_precision_set_in_the_new_way_is_lifted_and_put_back(place, precision, varies):
-    backend = attrgetter(place)(torch.backends) if place else torch.backends
+def test_precision_set_in_the_new_way_is_lifted_and_put_back(path, precision, varies):
+    backend = attrgetter(path)(torch.backends) if path else torch.backends
     backend.fp32_precision = precision
-    before = in_force()
+    values_before = in_force()
     assert varies in not_deterministic()
     with deterministic_mode():
         assert not_deterministic() == set()
-    assert in_force() == before
-    # What followed the setting above it follows it again.
-    if not place:
+    assert in_force() == values_before
+    # A setting that followed the general one follows it again.
+    if not path:
         assert torch.backends.cuda.matmul.fp32_precision == "tf32"
         torch.backends.fp32_precision = "ieee"
         assert torch.backends.cuda.matmul.fp32_precision == "ieee"
@@ -188,25 +188,25 @@ def test_what_stood_right_is_not_listed_and_the_rest_reads_line_by_line():
         pass
     assert "torch.backends.cudnn.deterministic" not in changes
     assert "torch.use_deterministic_algorithms: False -> True" in repr(changes).splitlines()
-    for before, after in changes.values():
-        assert before != after
+    for old, new in changes.values():
+        assert old != new
     from_json = json.loads(json.dumps(dict(changes)))
     assert from_json["torch.use_deterministic_algorithms"] == [False, True]
     with deterministic_mode(), deterministic_mode() as again:
         assert repr(again) == "nothing changed"
 
 
-@pytest.mark.parametrize(("value", "warnings"), [(":4096:8", 0), (":16:8", 0), (":0:0", 1)])
+@pytest.mark.parametrize(("value", "num_warnings"), [(":4096:8", 0), (":16:8", 0), (":0:0", 1)])
 def test_a_cublas_workspace_that_is_set_is_kept_with_a_warning_if_it_promises_nothing(
-    monkeypatch, caplog, value, warnings
+    monkeypatch, caplog, value, num_warnings
 ):
     monkeypatch.setenv(CUBLAS_VARIABLE, value)
     with deterministic_mode() as changes:
         assert os.environ[CUBLAS_VARIABLE] == value
     assert os.environ[CUBLAS_VARIABLE] == value
     assert CUBLAS_VARIABLE not in changes
-    assert levels_of(caplog) == [logging.WARNING] * warnings
-    assert (repr(value) in caplog.text) == bool(warnings)
+    assert levels_of(caplog) == [logging.WARNING] * num_warnings
+    assert (repr(value) in caplog.text) == (num_warnings > 0)
 
 
 def yes():
@@ -237,14 +237,14 @@ def test_a_cublas_workspace_that_comes_late_is_warned_of(monkeypatch, caplog):
     ],
 )  # fmt: skip
 def test_other_values_are_refused_and_change_nothing(mode, keywords, error, message):
-    before = in_force()
+    values_before = in_force()
     with pytest.raises(error, match=message), deterministic_mode(mode, **keywords):
         pass
-    assert in_force() == before
+    assert in_force() == values_before
 
 
 def test_it_is_set_for_good_false_switches_it_off_and_threads_are_put_back(monkeypatch) -> None:
-    # So that it is taken away again.
+    # With a value to restore, monkeypatch undoes what the calls below set.
     monkeypatch.setenv(CUBLAS_VARIABLE, ":16:8")
     assert "torch.use_deterministic_algorithms" in set_deterministic_mode(True)
     assert not_deterministic() == set()

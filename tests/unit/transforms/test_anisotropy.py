@@ -1,4 +1,4 @@
-"""Thick slices: where they lie, what they see, and the interpolation between them, in float64."""
+"""Thick slices and the interpolation between them, against the formula in float64."""
 
 from __future__ import annotations
 
@@ -14,14 +14,20 @@ SHAPES = ((2, 9, 14, 11), (1, 33, 20), (2, 7, 1, 12), (1, 40, 600), (1, 2, 3))
 
 
 def exactly(line, distance):
-    """Return one line as slices that touch each other see it, in float64."""
+    """Return a line of voxels after an acquisition in adjacent thick slices, in float64.
+
+    Args:
+        line: values along the axis.
+        distance: between the slices, and their thickness, in voxels.
+    """
     length = len(line)
     count = max(1, math.floor(length / distance))
     middle = (length - 1) / 2
     centres = middle + (np.arange(count) - (count - 1) / 2) * distance
     lower = np.maximum(centres - distance / 2, -0.5)
     upper = np.minimum(centres + distance / 2, length - 0.5)
-    # The integral, from the image's end, of a function that is constant in each voxel.
+    # A slice has the mean of the voxels that it covers: the difference of two integrals of a
+    # function that is constant within each voxel.
     integrals = np.concatenate([[0.0], np.cumsum(line)])
     faces = np.arange(length + 1) - 0.5
     up_to_lower = np.interp(lower, faces, integrals)

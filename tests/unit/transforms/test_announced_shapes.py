@@ -1,5 +1,6 @@
-"""A transform whose output has another shape than it announced is an error, before a later one
-draws for the wrong shape.
+"""A transform whose output has another shape than it announced raises an error.
+
+Otherwise a later transform would draw params for the wrong shape.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tests.support.transforms.generators import rng
 
 
 class Halved(Transform):
-    """Every other voxel of the last axis; it does not say so."""
+    """A transform that keeps every other voxel of the last axis without announcing it."""
 
     def change(self, workspace: Any, params: Any) -> None:
         for key in ("image", "segmentation"):
@@ -24,6 +25,8 @@ class Halved(Transform):
 
 
 class AnnouncedInVain(Transform):
+    """A transform that announces another shape but changes nothing."""
+
     def change(self, workspace: Any, params: Any) -> None:
         pass
 
@@ -42,7 +45,7 @@ def sample(*space: int) -> dict[str, np.ndarray]:
 def test_a_shape_that_was_not_announced_is_an_error_with_the_line_to_write(
     space: tuple[int, ...],
 ) -> None:
-    wrong = (
+    message = (
         r"Halved gave image of shape \(2, .*\), but \(2, .*\) was expected.*def "
         r"output_shapes\(self, shapes, params\): return"
     )
@@ -51,7 +54,7 @@ def test_a_shape_that_was_not_announced_is_an_error_with_the_line_to_write(
         t.Compose([Halved(), t.RandomCrop((5,) * len(space))]),
         t.RandomApply(t.OneOf([Halved()]), 1),
     ):
-        with pytest.raises(ValueError, match=wrong):
+        with pytest.raises(ValueError, match=message):
             pipeline(**sample(*space), rng=rng())
     with pytest.raises(ValueError, match=r"AnnouncedInVain gave image of shape"):
         AnnouncedInVain()(**sample(*space), rng=rng())
@@ -60,7 +63,8 @@ def test_a_shape_that_was_not_announced_is_an_error_with_the_line_to_write(
 def test_the_line_that_the_error_gives_mends_it() -> None:
     with pytest.raises(ValueError, match="give Halved the method") as raised:
         Halved()(image=np.ones((1, 8, 8), np.float32), rng=rng())
-    written: dict[str, Any] = {}
-    exec(str(raised.value).partition("the method ")[2], written)
-    mended = type("Mended", (Halved,), {"output_shapes": written["output_shapes"]})()
+    _, _, code = str(raised.value).partition("the method ")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    mended = type("Mended", (Halved,), {"output_shapes": names["output_shapes"]})()
     assert mended(image=np.ones((1, 8, 8), np.float32), rng=rng())["image"].shape == (1, 8, 4)

@@ -1,6 +1,4 @@
-"""Arguments that cannot be right are refused by name: when a transform is made, or at the latest
-when it meets a sample.
-"""
+"""Wrong arguments are refused by name when a transform is created, or with its first sample."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ Components = t.RemoveRandomConnectedComponentFromOneHotEncoding
 NAN = float("nan")
 INF = float("inf")
 
-#: Arguments that are right, of transforms that have arguments without a default.
+#: Right values for the arguments without a default.
 NEEDED: dict[type, dict[str, Any]] = {
     t.MultiplicativeBrightness: {"multiplier_range": 1, "synchronize_channels": False},
     t.BrightnessAdditive: {"mu": 0, "sigma": 1},
@@ -68,7 +66,7 @@ def spatial(**options: Any) -> t.SpatialTransform:
 
 Wrong = dict[type, dict[str, list[Any]]]
 
-#: Of each transform: values out of the range of an argument, whose name the message says.
+#: Transform -> argument -> values out of its range.
 OUT_OF_RANGE: Wrong = {
     t.MultiplicativeBrightness: {
         "multiplier_range": [(2, 1), NAN, (1, 2, 3)],
@@ -164,7 +162,7 @@ OUT_OF_RANGE: Wrong = {
         "num_spikes": [-1],
     },
 }
-#: The same of values of another kind.
+#: Transform -> argument -> values of a wrong type.
 OF_ANOTHER_KIND: Wrong = {
     t.MedianFilter: {
         "filter_size": [1.5, "3", True],
@@ -187,7 +185,8 @@ OF_ANOTHER_KIND: Wrong = {
 }
 
 
-def each_wrong(table: Wrong) -> list[Any]:
+def cases_of(table: Wrong) -> list[Any]:
+    """Return a case for each value of a table."""
     cases = []
     for kind, arguments in table.items():
         for name, values in arguments.items():
@@ -197,19 +196,19 @@ def each_wrong(table: Wrong) -> list[Any]:
     return cases
 
 
-@pytest.mark.parametrize(("kind", "name", "value"), each_wrong(OUT_OF_RANGE))
+@pytest.mark.parametrize(("kind", "name", "value"), cases_of(OUT_OF_RANGE))
 def test_a_value_out_of_range_is_refused_by_its_name(kind: type, name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=name):
         with_argument(kind, **{name: value})
 
 
-@pytest.mark.parametrize(("kind", "name", "value"), each_wrong(OF_ANOTHER_KIND))
+@pytest.mark.parametrize(("kind", "name", "value"), cases_of(OF_ANOTHER_KIND))
 def test_a_value_of_another_kind_is_refused_by_its_name(kind: type, name: str, value: Any) -> None:
     with pytest.raises(TypeError, match=name):
         with_argument(kind, **{name: value})
 
 
-#: Values about which a message says more than the argument's name.
+#: Wrong values with more in the message than the argument's name.
 EXPLAINED: list[tuple[type, str, Any, type[Exception], str]] = [
     (t.BGContrast, "contrast_range", (0.2, 0.9), ValueError, "reach up to 1"),
     (t.BGContrast, "contrast_range", 1.0, TypeError, "callable"),
@@ -222,11 +221,11 @@ EXPLAINED: list[tuple[type, str, Any, type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "name", "value", "error", "says"), EXPLAINED)
+@pytest.mark.parametrize(("kind", "name", "value", "error", "message"), EXPLAINED)
 def test_a_wrong_value_is_explained(
-    kind: type, name: str, value: Any, error: type[Exception], says: str
+    kind: type, name: str, value: Any, error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         with_argument(kind, **{name: value})
 
 
@@ -239,6 +238,7 @@ def test_a_wrong_spread_of_brightness_is_refused(mu: float, sigma: float, togeth
 IMAGE = np.zeros((2, 4, 5), np.float32)
 LABELS = np.zeros((2, 4, 5), np.int16)
 PLANES = np.zeros((4, 4, 4), np.float32)
+#: Transform, arrays of the sample besides image and labels, the error, and a part of its message.
 WITH_A_SAMPLE: list[tuple[t.Transform, dict[str, Any], type[Exception], str]] = [
     (low_resolution(1, ignore_axes=(2,)), {}, ValueError, "ignore_axes"),
     (low_resolution(1, allowed_channels=(2,)), {}, IndexError, "allowed_channels"),
@@ -277,12 +277,12 @@ WITH_A_SAMPLE: list[tuple[t.Transform, dict[str, Any], type[Exception], str]] = 
 ]
 
 
-@pytest.mark.parametrize(("transform", "given", "error", "says"), WITH_A_SAMPLE)
+@pytest.mark.parametrize(("transform", "arrays", "error", "message"), WITH_A_SAMPLE)
 def test_what_does_not_fit_the_sample_is_refused(
-    transform: t.Transform, given: dict[str, Any], error: type[Exception], says: str
+    transform: t.Transform, arrays: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    sample = {"image": IMAGE, "segmentation": LABELS, **given}
-    with pytest.raises(error, match=says):
+    sample = {"image": IMAGE, "segmentation": LABELS, **arrays}
+    with pytest.raises(error, match=message):
         transform(**sample, rng=SeedTree(3).generator(0, 0))
 
 

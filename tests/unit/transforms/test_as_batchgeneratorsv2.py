@@ -1,7 +1,7 @@
-"""Transforms that give batchgeneratorsv2's results to the byte for the same params.
+"""Transforms whose results have the same bytes as batchgeneratorsv2's for the same params.
 
-Those that are compared within float32 rounding, beside the formula in float64, have their tests
-beside that formula.
+Other transforms differ from batchgeneratorsv2 by float32 rounding. Their tests also compare them
+with the formula in float64, and are in the files of those formulas.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ SIGNED = (
     torch.float64,
 )
 DTYPES = (*SIGNED, torch.uint8)
+#: Radii of the ball of a binary operator, in voxels.
 RADII = (0, 0.2, 0.5, 0.9, 1, 1.2, 1.5, 1.7, 2, 2.5, 3, 5, 7, 8, 10, (1, 10))
 
 
 def images(*shapes: tuple[int, ...]) -> Samples:
-    """Ten samples of each shape, with an image and the same as int16 labels."""
+    """Return a function that yields ten samples per shape, with the image also as int16 labels."""
 
     def samples() -> Iterator[Sample]:
         for shape in shapes:
@@ -47,7 +48,10 @@ def images(*shapes: tuple[int, ...]) -> Samples:
 
 
 def labelled(*shapes: tuple[int, ...], dtypes: tuple[torch.dtype, ...] = DTYPES) -> Samples:
-    """A sample of each shape and dtype of labels from -1, or 0 where unsigned, to 3."""
+    """Return a function that yields a sample per shape and dtype of labels.
+
+    Labels are from -1 to 3; unsigned ones from 0.
+    """
 
     def samples() -> Iterator[Sample]:
         for shape in shapes:
@@ -60,17 +64,21 @@ def labelled(*shapes: tuple[int, ...], dtypes: tuple[torch.dtype, ...] = DTYPES)
 
 
 def one_hot() -> Iterator[Sample]:
-    """Small volumes and planes and large planes, sparse and dense, of 1 and of 0.5."""
+    """Yield small and large, sparse and dense images of two values, in 2-D and 3-D."""
     for seed in range(8):
         rng = generator(seed)
         dims = int(rng.integers(2, 4))
-        shape = rng.integers(50, 140, 2) if seed % 3 == 0 else rng.integers(1, 16, dims)
+        if seed % 3 == 0:
+            shape = rng.integers(50, 140, 2)
+        else:
+            shape = rng.integers(1, 16, dims)
         channels = rng.random((3, *shape)) < rng.choice([0.01, 0.1, 0.5, 0.9])
-        value = 0.5 if seed % 4 == 0 else 1
-        yield {"image": torch.from_numpy(channels.astype(np.float32) * np.float32(value))}
+        value = np.float32(0.5 if seed % 4 == 0 else 1)
+        yield {"image": torch.from_numpy(channels.astype(np.float32) * value)}
 
 
 def of_all_roles() -> Iterator[Sample]:
+    """Yield a sample with an array of every role."""
     yield {
         "image": torch.from_numpy(noise((2, 4, 5, 6), 1)),
         "segmentation": torch.from_numpy(generator(1).integers(-1, 3, (2, 4, 5, 6))),
@@ -79,9 +87,10 @@ def of_all_roles() -> Iterator[Sample]:
 
 
 SPACES = ((2, 5, 6, 7), (3, 8, 9), (2, 1, 40, 1))
-PLANES, VOLUMES = ((2, 8, 9),), ((3, 5, 6, 7),)
+PLANES = ((2, 8, 9),)
+VOLUMES = ((3, 5, 6, 7),)
 
-# ours, batchgeneratorsv2's module and class, the arguments of both, samples
+#: detaug's class, batchgeneratorsv2's module and class, the arguments of both, and samples.
 Case = tuple[type[t.Transform], str, tuple[Any, ...], Samples]
 CASES: list[Case] = [
     (t.Mirror, "spatial.mirroring.MirrorTransform", ((0, 1, 2),), images((1, 4, 5, 6))),
@@ -162,26 +171,29 @@ CASES += [
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "arguments", "samples"), CASES, ids=[case[0].__name__ for case in CASES]
+    ("cls", "original_name", "arguments", "samples"),
+    CASES,
+    ids=[case[0].__name__ for case in CASES],
 )
 def test_results_are_batchgeneratorsv2s(
-    ours: type[t.Transform], theirs: str, arguments: tuple[Any, ...], samples: Samples
+    cls: type[t.Transform], original_name: str, arguments: tuple[Any, ...], samples: Samples
 ) -> None:
     pytest.importorskip("batchgeneratorsv2.transforms.base")
-    place, _, name = theirs.rpartition(".")
-    module = import_module(f"batchgeneratorsv2.transforms.{place}")
-    transform, original = ours(*arguments), getattr(module, name)(*arguments)
-    for seed, given in enumerate(samples()):
-        shapes = {key: tuple(array.shape) for key, array in given.items()}
+    module_name, _, class_name = original_name.rpartition(".")
+    module = import_module(f"batchgeneratorsv2.transforms.{module_name}")
+    transform = cls(*arguments)
+    original = getattr(module, class_name)(*arguments)
+    for seed, sample in enumerate(samples()):
+        shapes = {key: tuple(array.shape) for key, array in sample.items()}
         params = transform.sample(generator(seed), shapes)
-        result = transform.apply(given, params)
-        copy = {key: array.clone() for key, array in given.items()}
-        expected = original.apply(copy, **as_theirs(params, module))
+        result = transform.apply(sample, params)
+        copy = {key: array.clone() for key, array in sample.items()}
+        expected = original.apply(copy, **as_params_of_original(params, module))
         assert fingerprint(result) == fingerprint(expected), (seed, shapes, params)
 
 
-def as_theirs(params: dict[str, Any], module: Any) -> dict[str, Any]:
-    """Return params whose operators are batchgeneratorsv2's functions instead of their names."""
+def as_params_of_original(params: dict[str, Any], module: Any) -> dict[str, Any]:
+    """Return params with batchgeneratorsv2's functions in place of the names of operators."""
     if "operators" not in params:
         return params
     functions = [getattr(module, f"binary_{name}_torch") for name in params["operators"]]

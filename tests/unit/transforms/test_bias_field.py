@@ -1,4 +1,4 @@
-"""Bias fields: 2-D, axes of one voxel and strong fields, in float64."""
+"""Bias fields in 2-D and 3-D, along axes of one voxel, and strong ones, against float64."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ SHAPES = [
 
 
 def positions_of(length):
-    """Return the voxels' positions along an axis, from -1 to 1; 0 of a single one."""
+    """Return the positions of the voxels along an axis: from -1 to 1, or 0 for a single voxel."""
     if length == 1:
         return np.zeros(1)
     return np.linspace(-1, 1, length)
 
 
 def degrees_up_to(order, axes):
-    """Return the degrees along all axes of each term, in the coefficients' order."""
+    """Return for each term, in the coefficients' order, its degree along every axis."""
     return [degrees for degrees in product(range(order + 1), repeat=axes) if sum(degrees) <= order]
 
 
 def term(polynomial, degrees, positions):
+    """Return the values of a term in all voxels: a product of polynomials of the axes."""
     factors = []
     for degree, along_axis in zip(degrees, positions, strict=True):
         factors.append(polynomial(degree)(along_axis))

@@ -21,10 +21,8 @@ def test_a_callable_radius_gets_the_channel_and_the_image():
         return float(image[channel].max()) + 1
 
     image = one_hot((2, 7, 7), density=0.1)
-    direct = {"apply_to_channels": [1], "operators": ["dilation"], "strel_size": [2.0]}
-    result = ApplyRandomBinaryOperator([1], ("dilation",), radius)(
-        image=image, rng=np.random.default_rng(0)
-    )["image"]
-    np.testing.assert_array_equal(
-        result, ApplyRandomBinaryOperator([1]).apply({"image": image}, direct)["image"]
-    )
+    transform = ApplyRandomBinaryOperator([1], ("dilation",), radius)
+    result = transform(image=image, rng=np.random.default_rng(0))["image"]
+    params = {"apply_to_channels": [1], "operators": ["dilation"], "strel_size": [2.0]}
+    expected = ApplyRandomBinaryOperator([1]).apply({"image": image}, params)["image"]
+    np.testing.assert_array_equal(result, expected)

@@ -44,25 +44,29 @@ def test_it_is_the_formula_in_float64_to_float32_rounding(shape, sigma):
     np.testing.assert_array_equal(result[1::2], image[1::2])
 
 
+#: Ranges of sigma, in voxels.
+RANGES = [(0.3, 1.2), (1.0, 5.0)]
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_it_agrees_with_batchgeneratorsv2_and_errs_no_more(shape):
     module = pytest.importorskip("batchgeneratorsv2.transforms.noise.gaussian_blur")
     num_channels, *space = shape
     for seed in range(8):
         image = noise(shape, seed)
-        low, high = (1.0, 5.0) if seed % 2 else (0.3, 1.2)
+        low, high = RANGES[seed % 2]
         sigmas = generator(seed).uniform(low, high, len(space)).tolist()
         params = {
             "apply_to_channel": torch.ones(num_channels, dtype=torch.bool),
             "sigmas": [sigmas] * num_channels,
         }
         tensor = torch.from_numpy(image.copy())
-        theirs = module.GaussianBlurTransform()._apply_to_image(tensor, **params).numpy()
-        ours = blurred(image, sigmas, [True] * num_channels)
+        other = module.GaussianBlurTransform()._apply_to_image(tensor, **params).numpy()
+        result = blurred(image, sigmas, [True] * num_channels)
         exact = np.stack([exactly_blurred(channel, sigmas) for channel in image])
-        assert largest_error(ours, theirs) < 3e-6
-        allowed = 1.05 * root_mean_square_error(theirs, exact)
-        assert root_mean_square_error(ours, exact) <= allowed
+        assert largest_error(result, other) < 3e-6
+        allowed = 1.05 * root_mean_square_error(other, exact)
+        assert root_mean_square_error(result, exact) <= allowed
 
 
 def test_kernel_sizes_are_those_of_batchgeneratorsv2():

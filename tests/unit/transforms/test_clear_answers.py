@@ -1,6 +1,4 @@
-"""What is wrong is said, in the same words on every path: params, paddings, limits, generators,
-writes.
-"""
+"""Wrong use is reported with the same words on every path: paddings, generators, dtypes, writes."""
 
 from __future__ import annotations
 
@@ -23,6 +21,8 @@ SHAPE = (18, 18, 14)
 
 
 class Writes(Transform):
+    """A transform that writes into an array that it does not own."""
+
     def __init__(self, key: str) -> None:
         self.key = key
 
@@ -31,22 +31,24 @@ class Writes(Transform):
 
 
 class WritesAsItShould(Transform):
+    """A transform that asks for a writable array first."""
+
     def change(self, workspace: Any, params: Any) -> None:
         workspace.writable("image")[...] = 0
-        # Owned by now.
+        # Since then the transform owns the array.
         workspace.image()[0] = 1
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
 @pytest.mark.parametrize("key", ["image", "segmentation"])
 def test_what_is_not_owned_is_handed_out_read_only(key: str, kind: Any) -> None:
-    given = {name: kind(array) for name, array in sample(1, SHAPE).items()}
-    before = fingerprint(given)
+    arrays = {name: kind(array) for name, array in sample(1, SHAPE).items()}
+    fingerprint_before = fingerprint(arrays)
     with pytest.raises(ValueError, match="read-only"):
-        Writes(key)(**given, rng=rng())
-    result = WritesAsItShould()(**given, rng=rng())
+        Writes(key)(**arrays, rng=rng())
+    result = WritesAsItShould()(**arrays, rng=rng())
     assert np.array_equal(np.unique(result["image"]), [0, 1])
-    assert fingerprint(given) == before
+    assert fingerprint(arrays) == fingerprint_before
 
 
 CANNOT_HOLD = r"padding value is -1.*, which an array of dtype .* cannot hold.*numpy.int16"
@@ -98,10 +100,10 @@ def test_a_padding_label_that_the_dtype_lacks_is_that_error_of_crops(
 )
 def test_a_seed_or_another_librarys_generator_gets_a_hint(wrong: Any, hint: str) -> None:
     noise = t.GaussianNoise(0.1)
-    says = rf"numpy\.random\.Generator, got .*{hint}"
-    with pytest.raises(TypeError, match=says):
+    message = rf"numpy\.random\.Generator, got .*{hint}"
+    with pytest.raises(TypeError, match=message):
         noise(image=np.zeros((1, 8, 8), np.float32), rng=wrong)
-    with pytest.raises(TypeError, match=says):
+    with pytest.raises(TypeError, match=message):
         noise(data=np.zeros((2, 1, 8, 8), np.float32), rng=wrong)
 
 
@@ -141,10 +143,11 @@ def test_a_callable_that_draws_from_numpys_global_state_is_said_to(callable_: An
 
 @pytest.fixture
 def pcg_as_global_generator() -> Iterator[None]:
-    before = np.random.get_bit_generator()
+    """Make NumPy's global generator draw from PCG64 during a test."""
+    original = np.random.get_bit_generator()
     np.random.set_bit_generator(np.random.PCG64(1))
     yield
-    np.random.set_bit_generator(before)
+    np.random.set_bit_generator(original)
 
 
 @pytest.mark.usefixtures("pcg_as_global_generator")
@@ -210,10 +213,10 @@ def test_a_masked_array_is_one_error_for_every_transform(name: str, key: str) ->
         transform = EVERY[name](3)
     image = np.random.default_rng(2).random((2, 8, 8, 8), dtype=np.float32)
     labels = np.ones((2, 8, 8, 8), np.int8)
-    given = {"image": image, "segmentation": labels}
-    given[key] = masked(given.get(key, image))
+    arrays = {"image": image, "segmentation": labels}
+    arrays[key] = masked(arrays.get(key, image))
     with pytest.raises(TypeError, match=rf"^{key} is a numpy\.ma\.MaskedArray, .*{key}\.filled"):
-        transform(**given, rng=rng())
+        transform(**arrays, rng=rng())
 
 
 def test_a_masked_array_in_a_batch_or_out_of_a_foreign_transform_is_that_error() -> None:

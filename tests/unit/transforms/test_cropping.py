@@ -14,8 +14,8 @@ def by_index(array, center, size, value):
         indices = np.arange(first, first + extent)
         is_outside = (indices < 0) | (indices >= length)
         array = np.take(array, np.clip(indices, 0, length - 1), axis=axis)
-        before = (slice(None),) * axis
-        array[(*before, is_outside)] = value
+        earlier_axes = (slice(None),) * axis
+        array[(*earlier_axes, is_outside)] = value
     return array
 
 

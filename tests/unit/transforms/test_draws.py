@@ -1,6 +1,4 @@
-"""What is drawn: numbers evenly over their ranges, choices as likely as each other, gates with
-their probabilities.
-"""
+"""Distributions of what transforms draw: uniform numbers and choices, gates with a probability."""
 
 from __future__ import annotations
 
@@ -20,17 +18,19 @@ from detaug import transforms as t
 from detaug.transforms.building import draws
 
 SHAPES = {"image": (3, 20, 20, 20)}
+#: Number of times that params are drawn.
 MANY = 3000
 PATCH = (8, 8, 8)
 
+#: A function that reads values of one kind from a transform's params.
 Read = Callable[[dict[str, Any]], Iterable[Any]]
 
 
-def drawn(transform: t.Transform, read: Read, many: int = MANY) -> list[Any]:
-    """Return what `read` finds in the params of many draws, all in one list."""
+def drawn(transform: t.Transform, read: Read, num_draws: int = MANY) -> list[Any]:
+    """Return the values that `read` gives for the params of all draws, in one list."""
     rng = SeedTree(7).generator()
     values: list[Any] = []
-    for _ in range(many):
+    for _ in range(num_draws):
         values.extend(read(transform.sample(rng, SHAPES)))
     return values
 
@@ -43,7 +43,7 @@ def at(params: Any, path: tuple[Any, ...]) -> Any:
 
 
 def under(*path: Any) -> Read:
-    """Read the items of the param at a path."""
+    """Return a function that reads the items of the param at a path."""
 
     def read(params: dict[str, Any]) -> Iterable[Any]:
         return at(params, path)
@@ -52,7 +52,7 @@ def under(*path: Any) -> Read:
 
 
 def alone(*path: Any) -> Read:
-    """Read the param at a path as one value."""
+    """Return a function that reads the param at a path as one value."""
 
     def read(params: dict[str, Any]) -> Iterable[Any]:
         return [at(params, path)]
@@ -61,7 +61,7 @@ def alone(*path: Any) -> Read:
 
 
 def number_of(*path: Any) -> Read:
-    """Read the length of the param at a path."""
+    """Return a function that reads the length of the param at a path."""
 
     def read(params: dict[str, Any]) -> Iterable[Any]:
         return [len(at(params, path))]
@@ -70,7 +70,7 @@ def number_of(*path: Any) -> Read:
 
 
 def as_tuple(key: str) -> Read:
-    """Read a list as one value."""
+    """Return a function that reads a list as one value."""
 
     def read(params: dict[str, Any]) -> Iterable[Any]:
         return [tuple(params[key])]
@@ -79,7 +79,7 @@ def as_tuple(key: str) -> Read:
 
 
 def of_all_axes(key: str) -> Read:
-    """Read the numbers of all channels and axes."""
+    """Return a function that reads the numbers of all channels and axes."""
 
     def read(params: dict[str, Any]) -> Iterable[Any]:
         return itertools.chain.from_iterable(params[key])
@@ -95,6 +95,7 @@ def time_of_second_motion(params: dict[str, Any]) -> list[float]:
     return [3 * params["motions"][0]["times"][1] - 2]
 
 
+#: Name -> (transform, function that reads numbers, ends of their range).
 EVEN: dict[str, tuple[t.Transform, Read, float, float]] = {
     "brightness": (t.MultiplicativeBrightness((0.5, 2), False), under("multipliers"), 0.5, 2),
     "brightness of all channels": (
@@ -156,9 +157,8 @@ EVEN: dict[str, tuple[t.Transform, Read, float, float]] = {
 @pytest.mark.parametrize("name", EVEN)
 def test_numbers_are_even_over_their_range(name: str) -> None:
     transform, read, low, high = EVEN[name]
-    assert (
-        stats.kstest(drawn(transform, read, 1500), stats.uniform(low, high - low).cdf).pvalue > 1e-3
-    )
+    uniform = stats.uniform(low, high - low)
+    assert stats.kstest(drawn(transform, read, 1500), uniform.cdf).pvalue > 1e-3
 
 
 def test_added_brightness_of_each_channel_is_normal() -> None:
@@ -190,6 +190,7 @@ def are_two_axes_mirrored(params: dict[str, Any]) -> list[bool]:
     return [{0, 2} <= set(params["axes"])]
 
 
+#: Name -> (transform, function that reads whether a gate was open, its probability).
 GATES: dict[str, tuple[t.Transform, Read, float]] = {
     "gamma of two channels": (
         t.Gamma((0.5, 2), 0, False, 0.3, 1),
@@ -250,6 +251,7 @@ def edge_of_first(params: dict[str, Any]) -> list[int]:
 
 RECTANGLES = t.BlankRectangle([[2, 6], [3, 9], [1, 20]], 0, (1, 5))
 ONE_HOT = t.RemoveRandomConnectedComponentFromOneHotEncoding([2, 1])
+#: Name -> (transform, function that reads a choice, number of possible choices).
 CHOICES: dict[str, tuple[t.Transform, Read, int]] = {
     "turns and planes": (t.Rot90(1), turn, 9),
     "orders of axes": (t.TransposeAxes((0, 1, 2)), as_tuple("axis_order"), 6),
@@ -292,7 +294,7 @@ SYNCHRONIZE = "synchronize_channels"
 SAME = "same_for_all_channels"
 P_SAME = "p_same_for_each_channel"
 
-#: A transform without the option that draws its channels together, that option, and the param.
+#: Name -> (class, its option that makes all channels draw the same, the param that is compared).
 TOGETHER: dict[str, tuple[Callable[..., t.Transform], str, str]] = {
     "bias": (t.BiasField, SYNCHRONIZE, "coefficients"),
     "ghosts": (t.Ghosting, SYNCHRONIZE, "ghosts"),
@@ -334,7 +336,7 @@ TOGETHER: dict[str, tuple[Callable[..., t.Transform], str, str]] = {
 
 
 def channels_are_equal(key: str) -> Read:
-    """Read whether a param is the same for all channels."""
+    """Return a function that reads whether a param is the same for all channels."""
 
     def read(params: dict[str, Any]) -> Iterable[Any]:
         texts = {str(channel) for channel in params[key]}
@@ -372,7 +374,7 @@ def test_a_key_is_another_one_every_time() -> None:
 
 
 def generator_of_ones() -> np.random.Generator:
-    """Return a Generator whose next 64 bits are all set: it draws the largest number."""
+    """Return a Generator whose next 64 bits are all 1, so that it draws the largest number."""
     bits: Any = np.random.SFC64()
     state = bits.state
     state["state"]["state"][:] = [2**64 - 1, 0, 0, 0]

@@ -1,6 +1,4 @@
-"""What holds for every transform alike: kinds and layouts of arrays, untouched input, NaN, errors,
-pickling, params.
-"""
+"""Claims about all transforms: types and layouts of arrays, untouched input, NaN, memory."""
 
 from __future__ import annotations
 
@@ -21,11 +19,11 @@ from tests.support.transforms.generators import rng
 from tests.support.transforms.golden import sample
 
 SHAPES = {2: (24, 24), 3: (18, 18, 14)}
-CASES = [
-    pytest.param(make, dims, id=f"{name}, {dims}-D")
-    for name, make in EVERY.items()
-    for dims in SHAPES
-]
+CASES = []
+for transform_name, make_transform in EVERY.items():
+    for num_axes in SHAPES:
+        case_id = f"{transform_name}, {num_axes}-D"
+        CASES.append(pytest.param(make_transform, num_axes, id=case_id))
 each_transform = pytest.mark.parametrize(("make", "dims"), CASES)
 
 
@@ -48,44 +46,45 @@ def test_table_has_every_transform() -> None:
 
 
 def in_fortran_order(array: np.ndarray) -> np.ndarray:
-    """Return the array with strides of another order and another sign."""
+    """Return an equal array in Fortran order, as a view."""
     return np.asfortranarray(array)[::-1][::-1]
 
 
-def changed_arrays(change: Any, given: dict[str, np.ndarray]) -> dict[str, Any]:
-    return {key: change(array) for key, array in given.items()}
+def changed_arrays(change: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Return a sample with every array changed by a function."""
+    return {key: change(array) for key, array in arrays.items()}
 
 
 @each_transform
 def test_input_stays_as_it_is_and_the_sample_is_the_same_however_it_is_asked_for(
     make: Any, dims: int
 ) -> None:
-    given = sample(1, SHAPES[dims])
+    arrays = sample(1, SHAPES[dims])
     transform = make(dims)
-    before = fingerprint(given)
-    for array in given.values():
+    fingerprint_before = fingerprint(arrays)
+    for array in arrays.values():
         array.flags.writeable = False
-    expected = fingerprint(transform(**given, rng=rng()))
-    assert fingerprint(given) == before
-    params = transform.sample(rng(), {key: array.shape for key, array in given.items()})
-    assert fingerprint(transform.apply(given, params)) == expected
+    expected = fingerprint(transform(**arrays, rng=rng()))
+    assert fingerprint(arrays) == fingerprint_before
+    params = transform.sample(rng(), {key: array.shape for key, array in arrays.items()})
+    assert fingerprint(transform.apply(arrays, params)) == expected
     from_json = json.loads(json.dumps(params))
-    assert fingerprint(transform.apply(given, from_json)) == expected
+    assert fingerprint(transform.apply(arrays, from_json)) == expected
     assert transform.describe(from_json)
-    pickled = pickle.loads(pickle.dumps(transform))
-    assert fingerprint(pickled(**given, rng=rng())) == expected
+    unpickled = pickle.loads(pickle.dumps(transform))
+    assert fingerprint(unpickled(**arrays, rng=rng())) == expected
     for seed in range(2):
         transform(**sample(seed, SHAPES[dims]), rng=SeedTree(9).generator(0, seed))
-    assert fingerprint(transform(**given, rng=rng())) == expected, "after other samples"
-    strided = changed_arrays(in_fortran_order, given)
+    assert fingerprint(transform(**arrays, rng=rng())) == expected, "after other samples"
+    strided = changed_arrays(in_fortran_order, arrays)
     assert fingerprint(transform(**strided, rng=rng())) == expected
 
 
 @each_transform
 def test_tensors_give_tensors_with_the_same_values(make: Any, dims: int) -> None:
-    given = sample(1, SHAPES[dims])
-    expected = make(dims)(**given, rng=rng())
-    tensors = make(dims)(**changed_arrays(torch.from_numpy, given), rng=rng())
+    arrays = sample(1, SHAPES[dims])
+    expected = make(dims)(**arrays, rng=rng())
+    tensors = make(dims)(**changed_arrays(torch.from_numpy, arrays), rng=rng())
     assert tensors.keys() == expected.keys()
     for key, value in tensors.items():
         for level, array in zip(levels(value), levels(expected[key]), strict=True):
@@ -96,7 +95,7 @@ def test_tensors_give_tensors_with_the_same_values(make: Any, dims: int) -> None
 
 
 class Owned(t.Transform):
-    """Arrays that later transforms may write into."""
+    """A transform that copies all arrays, so that later transforms may write into them."""
 
     def change(self, workspace: Any, params: Any) -> None:
         for key in ("image", "segmentation"):
@@ -105,13 +104,13 @@ class Owned(t.Transform):
 
 @each_transform
 def test_arrays_that_it_owns_come_out_alike(make: Any, dims: int) -> None:
-    given = sample(1, SHAPES[dims])
-    expected = make(dims)(**given, rng=rng())
-    made = t.Compose([Owned(), make(dims)])(**given, rng=rng())
-    assert fingerprint(made) == fingerprint(expected)
+    arrays = sample(1, SHAPES[dims])
+    expected = make(dims)(**arrays, rng=rng())
+    result = t.Compose([Owned(), make(dims)])(**arrays, rng=rng())
+    assert fingerprint(result) == fingerprint(expected)
 
 
-#: Transforms that have no effect on an image of two channels, for what they draw or are told.
+#: Transforms with arguments that leave an image of two channels as it is.
 NEUTRAL = [
     t.Anisotropy(downsampling=1),
     t.ApplyRandomBinaryOperator([0, 1], p_per_label=0),
@@ -157,10 +156,10 @@ NEUTRAL = [
 
 @pytest.mark.parametrize("transform", NEUTRAL, ids=repr)
 def test_what_has_no_effect_gives_the_same_objects(transform: t.Transform) -> None:
-    given = sample(1, SHAPES[2])
-    given["segmentation"] = np.abs(given["segmentation"]).astype(np.uint8)
-    result = transform(**given, rng=rng())
-    for key, array in given.items():
+    arrays = sample(1, SHAPES[2])
+    arrays["segmentation"] = np.abs(arrays["segmentation"]).astype(np.uint8)
+    result = transform(**arrays, rng=rng())
+    for key, array in arrays.items():
         assert result[key] is array
 
 
@@ -168,9 +167,9 @@ def test_what_has_no_effect_gives_the_same_objects(transform: t.Transform) -> No
 def test_float64_images_come_back_as_float64_and_whatever_comes_back_is_writable(
     make: Any, dims: int
 ) -> None:
-    given = sample(1, SHAPES[dims])
-    expected = make(dims)(**given, rng=rng())
-    in_float64 = {**given, "image": given["image"].astype(np.float64)}
+    arrays = sample(1, SHAPES[dims])
+    expected = make(dims)(**arrays, rng=rng())
+    in_float64 = {**arrays, "image": arrays["image"].astype(np.float64)}
     result = make(dims)(**in_float64, rng=rng())
     for value in result.values():
         for level in levels(value):
@@ -183,13 +182,13 @@ def test_float64_images_come_back_as_float64_and_whatever_comes_back_is_writable
 
 @each_transform
 def test_not_a_number_raises_nothing_and_draws_nothing(make: Any, dims: int) -> None:
-    given = sample(1, SHAPES[dims])
-    given["image"][0, 3, 3] = np.nan
-    given["image"][1, 5, 5] = np.inf
+    arrays = sample(1, SHAPES[dims])
+    arrays["image"][0, 3, 3] = np.nan
+    arrays["image"][1, 5, 5] = np.inf
     generator = rng()
     other_generator = rng()
     with np.errstate(all="ignore"):
-        make(dims)(**given, rng=generator)
+        make(dims)(**arrays, rng=generator)
         make(dims)(**sample(1, SHAPES[dims]), rng=other_generator)
     assert generator.bit_generator.state == other_generator.bit_generator.state
 
@@ -201,7 +200,7 @@ def compiled_kernels() -> set[str]:
 @each_transform
 def test_kernels_that_are_called_are_those_that_warm_up_compiles(make: Any, dims: int) -> None:
     transform = make(dims)
-    # As in a new process, but what is compiled already is taken from memory.
+    # Start as in a new process, except that machine code which this one has compiled is reused.
     for kernel in all_kernels():
         kernel.dispatcher.disable_compile(False)
         kernel._compiled = False
@@ -220,27 +219,29 @@ def test_images_that_cannot_be_right_are_refused(shape: tuple[int, ...]) -> None
 
 
 def levels(value: Any) -> list[Any]:
+    """Return the levels of a deep supervision, or the value as the only level."""
     return value if isinstance(value, list) else [value]
 
 
 def num_bytes(value: Any) -> int:
+    """Return the bytes of all arrays in a result."""
     return sum(level.nbytes for level in levels(value) if isinstance(level, np.ndarray))
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_no_more_memory_is_needed_than_for_results_an_image_and_some_planes(name: str) -> None:
     transform = EVERY[name](3)
-    given = sample(0, (48, 48, 48))
-    # Its kernels are compiled.
-    transform(**given, rng=SeedTree(0).generator(0))
+    arrays = sample(0, (48, 48, 48))
+    # The first call compiles kernels, which needs memory as well.
+    transform(**arrays, rng=SeedTree(0).generator(0))
     for seed in range(2):
         tracemalloc.start()
-        before, _ = tracemalloc.get_traced_memory()
-        result = transform(**given, rng=SeedTree(seed).generator(0))
+        bytes_before, _ = tracemalloc.get_traced_memory()
+        result = transform(**arrays, rng=SeedTree(seed).generator(0))
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         size_of_results = 0
         for key, value in result.items():
-            if value is not given.get(key):
+            if value is not arrays.get(key):
                 size_of_results += num_bytes(value)
-        assert peak - before <= size_of_results + given["image"].nbytes + 1_000_000
+        assert peak - bytes_before <= size_of_results + arrays["image"].nbytes + 1_000_000

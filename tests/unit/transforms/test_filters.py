@@ -64,20 +64,21 @@ def test_sharpening_is_the_formula_in_float64_next_to_batchgeneratorsv2s_and_err
     for seed in range(10):
         image = noise(shape, seed)
         params = transform.sample(generator(seed), {"image": shape})
-        ours = transform.apply({"image": image}, params)["image"]
+        result = transform.apply({"image": image}, params)["image"]
         exact = exactly(image, params)
-        assert largest_error(ours, exact) <= 1e-6 * (1 + max(params["strengths"]))
+        assert largest_error(result, exact) <= 1e-6 * (1 + max(params["strengths"]))
         if 1 in shape[1:]:
-            # The original raises an error.
+            # batchgeneratorsv2's transform raises an error for such shapes.
             continue
         tensor = torch.from_numpy(image.copy())
-        theirs = module.SharpeningTransform()._apply_to_image(tensor, **params).numpy()
-        assert largest_error(ours, theirs) < 1e-5
-        assert root_mean_square_error(ours, exact) <= root_mean_square_error(theirs, exact)
+        other = module.SharpeningTransform()._apply_to_image(tensor, **params).numpy()
+        assert largest_error(result, other) < 1e-5
+        assert root_mean_square_error(result, exact) <= root_mean_square_error(other, exact)
 
 
 def middle_of_sorted_boxes(values: np.ndarray, box: tuple[int, int, int]) -> np.ndarray:
-    """In the order of the numbers' bits: -0 before 0, NaN last."""
+    """Return the median of the box around each voxel, with -0 sorted before 0, and NaN last."""
+    # Integers that have the order of the numbers' bits.
     bits = values.view(np.int32).astype(np.int64)
     keys = np.where(bits < 0, -(2**31) - 1 - bits, bits)
     padded = np.pad(keys, [(n // 2, n - 1 - n // 2) for n in box], "symmetric")

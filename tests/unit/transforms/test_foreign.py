@@ -1,4 +1,4 @@
-"""Transforms of other libraries within a pipeline, as they are."""
+"""Unchanged transforms of other libraries in a pipeline."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ SHAPE = (12, 10, 8)
 
 
 def drawing(image: torch.Tensor, **others: Any) -> dict[str, Any]:
-    """Draws from all three global generators and writes into what it is given."""
+    """Draw from all three global generators and write into the image."""
     image += random.random() + np.random.random() + torch.rand(image.shape)
     return {"image": image, **others}
 
 
 def test_global_generators_are_seeded_for_it() -> None:
-    given = sample(1, SHAPE)
+    arrays = sample(1, SHAPE)
     transform = ForeignTransform(drawing)
-    before = fingerprint(given)
-    result = transform(**given, rng=rng())
-    again = transform(**given, rng=rng())
-    of_another_seed = transform(**given, rng=rng(4))
+    fingerprint_before = fingerprint(arrays)
+    result = transform(**arrays, rng=rng())
+    again = transform(**arrays, rng=rng())
+    of_another_seed = transform(**arrays, rng=rng(4))
     assert fingerprint(again) == fingerprint(result)
     assert fingerprint(of_another_seed) != fingerprint(result)
-    assert fingerprint(given) == before
+    assert fingerprint(arrays) == fingerprint_before
     image = result["image"]
     assert isinstance(image, np.ndarray)
     assert image.dtype == np.float32
-    assert np.ptp(image - given["image"]) > 0.5
+    assert np.ptp(image - arrays["image"]) > 0.5
 
 
 def halved(**arrays: torch.Tensor) -> dict[str, Any]:
@@ -55,22 +55,22 @@ def shapes_of(sample: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_another_shape_must_be_said_and_then_later_params_fit_it() -> None:
-    given = sample(1, SHAPE)
+    arrays = sample(1, SHAPE)
     with pytest.raises(
         ValueError,
         match=r"gave image of shape \(2, 6, 10, 8\), but \(2, 12, 10, 8\) was "
         r"expected.*shapes_after=",
     ):
-        ForeignTransform(halved)(**given, rng=rng())
+        ForeignTransform(halved)(**arrays, rng=rng())
     pipeline = Compose([ForeignTransform(halved, shapes_halved), Mirror((0, 1, 2))])
-    params = pipeline.sample(rng(), shapes_of(given))
-    result = pipeline.apply(given, params)
-    assert shapes_of(result) == pipeline.output_shapes(shapes_of(given), params)
+    params = pipeline.sample(rng(), shapes_of(arrays))
+    result = pipeline.apply(arrays, params)
+    assert shapes_of(result) == pipeline.output_shapes(shapes_of(arrays), params)
     assert result["image"].shape == (2, 6, 10, 8)
 
 
 class Keeping:
-    """Gives out memory of its own."""
+    """A transform that returns memory that it keeps."""
 
     def __init__(self) -> None:
         self.kept = torch.zeros((2, *SHAPE))
@@ -107,7 +107,7 @@ def test_what_is_no_dictionary_of_arrays_is_refused_by_name(wrong: Any) -> None:
 
 
 class Counting:
-    """Keeps something from call to call."""
+    """A transform that counts its calls."""
 
     calls = 0
 
@@ -127,9 +127,9 @@ def test_an_augmenter_starts_every_batch_from_what_it_was_given() -> None:
 def test_a_foreign_transform_that_was_put_into_a_pipeline_later_is_told() -> None:
     pipeline = Compose([Mirror((0, 1, 2))])
     pipeline.transforms.append(drawing)  # type: ignore[arg-type]
-    says = r"is not a detaug transform: .* Wrap it in detaug\.transforms\.ForeignTransform"
-    with pytest.raises(TypeError, match=says):
+    message = r"is not a detaug transform: .* Wrap it in detaug\.transforms\.ForeignTransform"
+    with pytest.raises(TypeError, match=message):
         pipeline(**sample(1, SHAPE), rng=rng())
     for name in ("spatial_dims", "kernels"):
-        with pytest.raises(TypeError, match=says):
+        with pytest.raises(TypeError, match=message):
             getattr(pipeline, name)

@@ -1,6 +1,4 @@
-"""Nothing reaches a kernel but through one gate: params that cannot be right are errors that name
-what is wrong.
-"""
+"""The check of params before a kernel runs: wrong ones raise an error that names them."""
 
 from __future__ import annotations
 
@@ -28,20 +26,21 @@ def volume(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).normal(size=shape or (2, 9, 10, 11)).astype(np.float32)
 
 
-def every_class(of: type = Transform) -> set[type]:
-    for module in pkgutil.walk_packages(detaug.transforms.__path__, "detaug.transforms."):
-        import_module(module.name)
-    own = {kind for kind in of.__subclasses__() if kind.__module__.startswith("detaug.")}
-    return own.union(*map(every_class, own))
+def all_subclasses(cls: type) -> set[type]:
+    """Return all of detaug's classes below a class."""
+    subclasses = {kind for kind in cls.__subclasses__() if kind.__module__.startswith("detaug.")}
+    return subclasses.union(*map(all_subclasses, subclasses))
 
 
 def test_every_transform_says_what_params_it_takes() -> None:
-    without = []
-    for kind in every_class():
-        has_own_change = kind.change is not t.Transform.change
-        if has_own_change and not hasattr(kind.change, "checks"):
-            without.append(kind.__name__)
-    assert without == []
+    for module in pkgutil.walk_packages(detaug.transforms.__path__, "detaug.transforms."):
+        import_module(module.name)
+    without_checks = []
+    for cls in all_subclasses(Transform):
+        has_own_change = cls.change is not t.Transform.change
+        if has_own_change and not hasattr(cls.change, "checks"):
+            without_checks.append(cls.__name__)
+    assert without_checks == []
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -95,10 +94,10 @@ def test_a_callable_that_gives_no_finite_number_is_named_with_its_transform_and_
         return value
 
     transform = make(wrong)
-    kind = type(transform).__name__
+    class_name = type(transform).__name__
     pipeline = t.Compose([t.InvertImage(1), transform])
     with pytest.raises(
-        ValueError, match=rf"^{kind}: {name} must be finite numbers, but .*wrong.* gave "
+        ValueError, match=rf"^{class_name}: {name} must be finite numbers, but .*wrong.* gave "
     ):
         pipeline(image=volume(), rng=rng())
 
@@ -141,14 +140,20 @@ def test_an_argument_without_a_bottom_is_refused_by_name() -> None:
 GHOSTS = {"num_ghosts": 3, "axis": 0, "intensity": 1, "restore": None}
 MOTION = {"axis": 0, "rotations": [[0] * 3] * 2, "translations": [[1] * 3] * 2}
 SPATIAL = t.SpatialTransform(PATCH, 0, False, p_rotation=1)
-RECTANGLES = t.BlankRectangle([[2, 6]] * 3, lambda region: 1.0, 1)
+
+
+def one_for_any_region(region: np.ndarray) -> float:
+    return 1.0
+
+
+RECTANGLES = t.BlankRectangle([[2, 6]] * 3, one_for_any_region, 1)
 
 
 def enormous() -> float:
     return 1e300
 
 
-#: A transform, the params that are changed after they were drawn -> what the message says.
+#: A transform, params that are replaced after they were drawn, and a part of the message.
 OUT_OF_RANGE: list[tuple[Transform, dict[str, Any], str]] = [
     (
         with_shear(enormous),
@@ -253,18 +258,18 @@ OUT_OF_RANGE: list[tuple[Transform, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("transform", "changed", "says"), OUT_OF_RANGE)
+@pytest.mark.parametrize(("transform", "changed", "message"), OUT_OF_RANGE)
 def test_params_out_of_range_are_errors_that_name_transform_param_value_and_range(
-    transform: Transform, changed: dict[str, Any], says: str
+    transform: Transform, changed: dict[str, Any], message: str
 ) -> None:
     image = volume()
-    before = image.copy()
+    original = image.copy()
     params = {**transform.sample(rng(), {"image": image.shape}), **changed}
-    kind = type(transform).__name__
-    with pytest.raises((ValueError, TypeError, LookupError), match=kind) as raised:
+    class_name = type(transform).__name__
+    with pytest.raises((ValueError, TypeError, LookupError), match=class_name) as raised:
         transform.apply({"image": image}, params)
-    assert raised.match(says)
-    assert np.array_equal(image, before)
+    assert raised.match(message)
+    assert np.array_equal(image, original)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -305,6 +310,7 @@ EXTREME = [
 
 
 def extreme_in_space(shape: tuple[int, ...]) -> list[Transform]:
+    """Return spatial transforms with the widest ranges, for images of this spatial shape."""
     spatial = t.SpatialTransform(
         patch_size=shape,
         patch_center_dist_from_border=0,

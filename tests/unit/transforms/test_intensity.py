@@ -1,6 +1,4 @@
-"""Brightness, contrast, gamma, inversion, outliers: judged against float64 and against
-batchgeneratorsv2.
-"""
+"""Brightness, contrast, gamma, inversion and outliers, against float64 and batchgeneratorsv2."""
 
 from __future__ import annotations
 
@@ -111,7 +109,7 @@ def cut(x, params):
         channel[...] = clipped
 
 
-#: Ours, the formula in float64, batchgeneratorsv2's module and class, arguments by position.
+#: detaug's class, the formula in float64, batchgeneratorsv2's module and class, and arguments.
 CASES = {
     "multiplied": (
         MultiplicativeBrightness,
@@ -164,7 +162,7 @@ CASES = {
 }
 
 
-def as_theirs(key, value):
+def as_param_of_original(key, value):
     """Return a param as batchgeneratorsv2 takes it."""
     if not isinstance(value, list) or key in ("percentiles", "retain_std"):
         return value
@@ -173,18 +171,19 @@ def as_theirs(key, value):
     return torch.tensor(value)
 
 
-def theirs(name, arguments, image, params):
+def result_of_original(name, arguments, image, params):
+    """Return the result of batchgeneratorsv2's transform for the same params."""
     pytest.importorskip("batchgeneratorsv2")
     module_name, _, class_name = name.rpartition(".")
     module = importlib.import_module(f"batchgeneratorsv2.transforms.intensity.{module_name}")
     transform = getattr(module, class_name)(*arguments)
-    their_params = {key: as_theirs(key, value) for key, value in params.items()}
-    result = transform._apply_to_image(torch.from_numpy(image.copy()), **their_params)
+    converted = {key: as_param_of_original(key, value) for key, value in params.items()}
+    result = transform._apply_to_image(torch.from_numpy(image.copy()), **converted)
     return result.numpy()
 
 
 def allowed_rounding(image, exact):
-    """Return a few roundings of the largest number that has a part in the result."""
+    """Return four times the rounding error of the largest number in the computation."""
     largest = max(np.abs(image).max(), np.abs(exact).max(), np.ptp(image))
     return 4 * 2.0**-24 * largest
 
@@ -201,7 +200,7 @@ def test_result_is_that_of_float64_within_rounding_next_to_batchgeneratorsv2s_an
         exact = image.astype(np.float64)
         formula(exact, params)
         actual = transform.apply({"image": image}, params)["image"]
-        other = theirs(name, arguments, image, params)
+        other = result_of_original(name, arguments, image, params)
         assert actual.dtype == np.float32
         allowed = allowed_rounding(image, exact)
         error = largest_error(actual, exact)
@@ -300,11 +299,11 @@ def test_gamma_retains_the_statistics_of_a_channel_with_an_outlier(outlier, inve
     }
     exact = image.astype(np.float64)
     bent(exact, params)
-    found = Gamma(0.7, 0, False, 1, 1).apply({"image": image}, params)["image"]
-    other = theirs(*CASES["gamma"][2:], image, params)
+    result = Gamma(0.7, 0, False, 1, 1).apply({"image": image}, params)["image"]
+    other = result_of_original(*CASES["gamma"][2:], image, params)
     allowed = largest_error(other, exact) + allowed_rounding(image, exact)
-    assert largest_error(found, exact) <= allowed
-    np.testing.assert_allclose(found.std(dtype=float), image.std(dtype=float), rtol=1e-6)
+    assert largest_error(result, exact) <= allowed
+    np.testing.assert_allclose(result.std(dtype=float), image.std(dtype=float), rtol=1e-6)
 
 
 @pytest.mark.parametrize("value", [0.0, 3.7, -1e6])
@@ -320,12 +319,12 @@ def test_a_constant_channel_stays_as_it_is(case, value):
 def test_bg_contrast_draws_as_the_original(contrast_range):
     module = pytest.importorskip("batchgeneratorsv2.transforms.intensity.contrast")
     original = module.BGContrast(contrast_range)
-    ours = BGContrast(contrast_range)
+    contrast = BGContrast(contrast_range)
     generator = rng()
     np.random.seed(0)
-    factors = [ours(generator) for _ in range(3000)]
-    their_factors = [original() for _ in range(3000)]
-    assert stats.ks_2samp(factors, their_factors).pvalue > 1e-3
+    factors = [contrast(generator) for _ in range(3000)]
+    factors_of_original = [original() for _ in range(3000)]
+    assert stats.ks_2samp(factors, factors_of_original).pvalue > 1e-3
     if contrast_range[0] < 1:
         num_below = sum(factor < 1 for factor in factors)
         assert stats.binomtest(num_below, 3000, 0.5).pvalue > 1e-4
@@ -348,42 +347,47 @@ def test_bg_contrast_serves_as_object_as_method_and_with_a_callable(factor):
     assert 0.5 <= params["multipliers"][0] <= 2
 
 
+def one_and_a_quarter():
+    return 1.25
+
+
 def test_bg_contrast_needs_no_generator_for_a_callable_that_takes_none():
-    assert BGContrast(lambda: 1.25)(rng()) == 1.25
+    assert BGContrast(one_and_a_quarter)(rng()) == 1.25
 
 
-SPACE = (2, 4, 5)
+#: Shape of an image: two channels, two axes.
+SHAPE = (2, 4, 5)
 
 
-class Asked:
-    """Callables that keep what they were told."""
+class Callables:
+    """Callables with different parameters that record their arguments."""
 
     def __init__(self):
-        self.told = []
+        self.arguments = []
 
     def of_channel(self, channel):
-        self.told.append((channel,))
+        self.arguments.append((channel,))
         return 0.5
 
     def of_axis(self, shape, dim):
-        self.told.append((tuple(shape), dim))
+        self.arguments.append((tuple(shape), dim))
         return 0.5
 
     def of_both(self, image, channel, dim):
-        self.told.append((image.shape, channel, dim))
+        self.arguments.append((image.shape, channel, dim))
         return 0.5
 
 
 def test_callables_are_told_what_they_ask_for():
-    asked = Asked()
+    callables = Callables()
     for transform in (
-        MultiplicativeBrightness(asked.of_channel, False),
-        BiasField(asked.of_channel, 0, synchronize_channels=False),
-        GaussianBlur(asked.of_axis),
-        SimulateLowResolution(asked.of_both, False, False, None),
+        MultiplicativeBrightness(callables.of_channel, False),
+        BiasField(callables.of_channel, 0, synchronize_channels=False),
+        GaussianBlur(callables.of_axis),
+        SimulateLowResolution(callables.of_both, False, False, None),
     ):
-        transform(image=np.zeros(SPACE, np.float32), rng=rng())
+        transform(image=np.zeros(SHAPE, np.float32), rng=rng())
     of_channels = [(0,), (1,)] * 2
-    of_axes = list(product([SPACE], [1, 2])) * 2
-    of_both = list(product([SPACE], [0, 1], [0, 1]))
-    assert asked.told == of_channels + of_axes + of_both
+    of_axes = list(product([SHAPE], [1, 2])) * 2
+    of_both = list(product([SHAPE], [0, 1], [0, 1]))
+    assert callables.arguments == of_channels + of_axes + of_both

@@ -19,7 +19,7 @@ from detaug.transforms.mri.k_space import extended_length, filter_axis
 from tests.support.transforms.errors import largest_error, root_mean_square_error
 from tests.support.transforms.generators import noise
 
-# One voxel, powers of 2, mixed factors, primes, nnU-Net's enlarged patches, the MNI grid.
+#: One voxel, powers of 2, mixed factors, primes, nnU-Net's enlarged patches, the MNI grid.
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 30, 31, 37, 64, 66, 100, 127, 193, 205, 229, 249, 1009)
 
 
@@ -30,6 +30,7 @@ def to_k_space(volume: np.ndarray, axis: int) -> np.ndarray:
 
 
 def from_k_space(k_space: np.ndarray, axis: int) -> np.ndarray:
+    """Return the volume of the frequencies along an axis."""
     frequencies = np.fft.ifftshift(k_space, axes=axis)
     return np.fft.ifft(frequencies, axis=axis).real
 
@@ -78,7 +79,7 @@ def test_another_backend_of_scipys_transforms_is_not_used(transform: Any) -> Non
         assert fingerprint(transform.apply({"image": image}, params)) == usual
 
 
-#: Length of an axis -> how long it is when it is extended.
+#: Length of an axis -> its extended length.
 EXTENDED_LENGTHS = {
     1: 1,
     2: 3,
@@ -102,7 +103,10 @@ def test_an_extended_axis_is_an_eighth_longer_and_of_small_factors(
 
 
 def extended(volume: np.ndarray, axis: int) -> np.ndarray:
-    """Return what k-space is made of, plane by plane: both ends mirrored, fading into each other."""
+    """Return a volume extended along an axis, plane by plane, as it is before its transform.
+
+    The added planes are a mirror image of the end that fades into one of the start.
+    """
     planes = list(np.moveaxis(volume.astype(np.float64), axis, 0))
     length = len(planes)
     num_added = extended_length(length) - length
@@ -142,7 +146,7 @@ def test_gibbs_ringing_is_the_formula_in_float64(shape: tuple[int, ...], alpha: 
 
 
 def moved(image: np.ndarray, angles: Any, translation: Any) -> np.ndarray:
-    """Return the image turned about its middle and shifted, in float64."""
+    """Return the image rotated about its middle and shifted, in float64."""
     middle = (np.array(image.shape) - 1) / 2
     matrix = np.array(rotation(angles))
     offset = middle + translation - matrix @ middle
@@ -150,9 +154,10 @@ def moved(image: np.ndarray, angles: Any, translation: Any) -> np.ndarray:
 
 
 def positions_in_order(positions: list[np.ndarray], times: list[float]) -> list[np.ndarray]:
-    """Return the positions in the order of their stretches of k-space.
+    """Return the positions in the order of the parts of k-space that are acquired in them.
 
-    The stretch that holds the middle is the image's own; the movement before it has the first.
+    The part with the middle is acquired in the image's own position, and the first part in the one
+    that would have been there.
     """
     num_before_middle = sum(time <= 0.5 for time in times)
     ordered = list(positions)
@@ -177,23 +182,26 @@ def test_motion_is_the_formula_in_float64(shape: tuple[int, ...], seed: int) -> 
     k_space = np.empty(positions[0].shape, complex)
     planes = np.moveaxis(k_space, axis, 0)
     for number, position in enumerate(positions_in_order(positions, motion["times"])):
-        stretch = slice(ends[number], ends[number + 1])
-        planes[stretch] = np.moveaxis(to_k_space(position, axis), axis, 0)[stretch]
+        part = slice(ends[number], ends[number + 1])
+        planes[part] = np.moveaxis(to_k_space(position, axis), axis, 0)[part]
     exact = from_k_space(k_space, axis)
     result = transform.apply({"image": image}, params)["image"][0]
     assert largest_error(result, cropped(exact, shape)) < 5e-6
 
 
-def frame(before: np.ndarray, after: np.ndarray, edge: int) -> float:
-    """Return the mean change in the outer voxels of a patch over the mean change inside."""
-    change = np.abs(after - before)
+def frame(original: np.ndarray, result: np.ndarray, edge: int) -> float:
+    """Return the mean change in the outer voxels of a patch divided by that of the inner ones."""
+    change = np.abs(result - original)
     inside = change[edge:-edge, edge:-edge, edge:-edge]
     outer = (change.sum() - inside.sum()) / (change.size - inside.size)
     return float(outer / inside.mean())
 
 
 def mean_frames(transform: Any, head: np.ndarray, size: int, edge: int) -> tuple[float, float]:
-    """Return the mean frames of 24 patches, and of the same patches of the head, same params."""
+    """Return the mean frames of 24 transformed patches and of patches of the transformed head.
+
+    Both have the same params.
+    """
     of_patches = []
     of_heads = []
     for number in range(24):

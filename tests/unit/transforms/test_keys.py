@@ -1,5 +1,6 @@
-"""Keys that a pipeline does not know, names of the caller's own, missing channel axes, angles in
-degrees.
+"""Wrong use that is refused: unknown keys, missing channel axes, angles in degrees.
+
+Also `keys`, by which a caller's own names get a role.
 """
 
 from __future__ import annotations
@@ -88,18 +89,19 @@ UNKNOWN_KEYS_OF_BATCHES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("given", UNKNOWN_KEYS + UNKNOWN_KEYS_OF_BATCHES, ids=keys_of)
-def test_such_a_key_is_an_error(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("sample", UNKNOWN_KEYS + UNKNOWN_KEYS_OF_BATCHES, ids=keys_of)
+def test_such_a_key_is_an_error(sample: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"keys=\{"):
-        t.OneOf([t.Mirror((0,))])(**given, rng=rng())
+        t.OneOf([t.Mirror((0,))])(**sample, rng=rng())
 
 
-@pytest.mark.parametrize("given", UNKNOWN_KEYS, ids=keys_of)
-def test_such_a_key_is_an_error_of_given_params(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("sample", UNKNOWN_KEYS, ids=keys_of)
+def test_such_a_key_is_an_error_of_given_params(sample: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"keys=\{"):
-        t.Mirror((0,)).apply(given, {})
+        t.Mirror((0,)).apply(sample, {})
 
 
+#: Samples and batches with entries that cannot be images.
 NO_IMAGES: list[dict[str, Any]] = [
     {
         "image": IMAGE,
@@ -142,12 +144,12 @@ NO_IMAGES: list[dict[str, Any]] = [
 ROLES = {"image", "segmentation", "data", "seg", "target"}
 
 
-@pytest.mark.parametrize("given", NO_IMAGES, ids=keys_of)
-def test_such_keys_are_not_refused(given: dict[str, Any]) -> None:
-    result = t.RemoveLabel(-1, 0)(**given, rng=rng())
-    assert list(result) == list(given)
-    for name in given.keys() - ROLES:
-        assert fingerprint(result[name]) == fingerprint(given[name])
+@pytest.mark.parametrize("sample", NO_IMAGES, ids=keys_of)
+def test_such_keys_are_not_refused(sample: dict[str, Any]) -> None:
+    result = t.RemoveLabel(-1, 0)(**sample, rng=rng())
+    assert list(result) == list(sample)
+    for name in sample.keys() - ROLES:
+        assert fingerprint(result[name]) == fingerprint(sample[name])
 
 
 NOISE_OR_TURN = t.OneOf([t.RandomApply(t.Rot90(1), 0), t.InvertImage(1)])
@@ -165,11 +167,11 @@ MOVING = [
 @pytest.mark.parametrize("key", ["keypoints", "bbox", "bboxes"])
 @pytest.mark.parametrize("pipeline", MOVING, ids=kind_of)
 def test_points_and_boxes_are_refused_where_voxels_move(pipeline: t.Transform, key: str) -> None:
-    says = f"{key} would stay where they are while .*: detaug transforms no points"
+    message = f"{key} would stay where they are while .*: detaug transforms no points"
     sample = {"image": IMAGE, key: np.ones((2, 3))}
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=message):
         pipeline(**sample, rng=rng())
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=message):
         pipeline(**{"data": IMAGES, key: [[(1, 2, 3)]]}, rng=rng())
     with pytest.raises(ValueError, match=f"{key} would stay"):
         pipeline.apply(sample, {})
@@ -286,12 +288,11 @@ def test_several_arrays_of_one_role_that_cannot_be_joined_are_an_error() -> None
 
 
 def test_none_leaves_an_array_as_it_is() -> None:
-    made = mirror(keys={"dose": None, "segmentation": None})(
-        image=IMAGE, dose=IMAGE, segmentation=LABELS, rng=rng()
-    )
-    assert made["dose"] is IMAGE
-    assert made["segmentation"] is LABELS
-    assert made["image"] is not IMAGE
+    pipeline = mirror(keys={"dose": None, "segmentation": None})
+    result = pipeline(image=IMAGE, dose=IMAGE, segmentation=LABELS, rng=rng())
+    assert result["dose"] is IMAGE
+    assert result["segmentation"] is LABELS
+    assert result["image"] is not IMAGE
 
 
 def first_channel_as_target(image: torch.Tensor, **_: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -329,7 +330,7 @@ def test_keys_belong_to_the_outermost_pipeline() -> None:
         t.Compose([mirror(keys=LABEL_KEYS)])
 
 
-#: Pipelines that know that samples have three axes.
+#: Pipelines for samples with three axes only.
 IN_3D: list[t.Transform] = [
     t.Compose([t.Mirror((0, 1)), t.SpatialTransform(SPACE, 0, False)]),
     t.Compose([t.Mirror((0, 1))], dim=3),
@@ -342,13 +343,13 @@ IN_3D: list[t.Transform] = [
 
 @pytest.mark.parametrize("pipeline", IN_3D)
 @pytest.mark.parametrize(
-    "given", [{"image": IMAGE[0]}, {"segmentation": LABELS[0]}, {"data": IMAGE}], ids=keys_of
+    "sample", [{"image": IMAGE[0]}, {"segmentation": LABELS[0]}, {"data": IMAGE}], ids=keys_of
 )
 def test_volume_without_channel_axis_is_an_error_where_the_dimension_is_known(
-    pipeline: t.Transform, given: dict[str, Any]
+    pipeline: t.Transform, sample: dict[str, Any]
 ) -> None:
     with pytest.raises(ValueError, match=r"made for 3-D samples; if its channel axis is missing"):
-        pipeline(**given, rng=rng())
+        pipeline(**sample, rng=rng())
 
 
 def test_arrays_of_one_sample_have_as_many_axes() -> None:
@@ -366,6 +367,10 @@ def test_batch_of_planes_is_not_taken_for_a_volume_by_a_pipeline_for_planes() ->
         pipeline(image=np.zeros((4, 1, 10, 8), np.float32), rng=rng())
 
 
+def thirty() -> float:
+    return 30.0
+
+
 @pytest.mark.parametrize("angle", [30, (-30, 30), (-0.5, 6.4), -7.0, 2 * math.pi + 0.01])
 def test_angles_beyond_a_full_turn_are_refused_as_degrees(angle: Any) -> None:
     with pytest.raises(ValueError, match=r"rotation must be in radians.*these are degrees"):
@@ -373,7 +378,7 @@ def test_angles_beyond_a_full_turn_are_refused_as_degrees(angle: Any) -> None:
     for build in TRAINING_TRANSFORMS.values():
         with pytest.raises(ValueError, match="these are degrees"):
             build(**{**SHARED, "rotation": angle})
-    drawn = t.SpatialTransform(SPACE, 0, False, p_rotation=1, rotation=lambda: 30.0)
+    drawn = t.SpatialTransform(SPACE, 0, False, p_rotation=1, rotation=thirty)
     with pytest.raises(ValueError, match="these are degrees"):
         drawn(image=IMAGE, rng=rng())
 

@@ -1,6 +1,4 @@
-"""Labels of every dtype and size go through `SpatialTransform`; other numbers are refused, whatever
-was drawn.
-"""
+"""`SpatialTransform` takes labels of every dtype and size, and always refuses other numbers."""
 
 from __future__ import annotations
 
@@ -23,8 +21,8 @@ SHAPES = {3: (20, 17, 19), 2: (33, 30)}
 
 
 def spatial(dims: int = 3, **arguments: Any) -> SpatialTransform:
-    """Return a transform that resamples about every second sample, with all that can be drawn."""
-    usual: dict[str, Any] = {
+    """Return a transform that resamples about half of the samples, in all possible ways."""
+    defaults: dict[str, Any] = {
         "p_rotation": 0.3,
         "rotation": (-0.8, 0.8),
         "p_scaling": 0.2,
@@ -32,7 +30,7 @@ def spatial(dims: int = 3, **arguments: Any) -> SpatialTransform:
         "padding_value_seg": -1,
         "border_mode_seg": "constant",
     }
-    return SpatialTransform((16, 18, 14)[:dims], 5, True, **{**usual, **arguments})
+    return SpatialTransform((16, 18, 14)[:dims], 5, True, **{**defaults, **arguments})
 
 
 def labels_of(dims: int, seed: int = 0) -> np.ndarray:
@@ -45,7 +43,7 @@ def labels_of(dims: int, seed: int = 0) -> np.ndarray:
     return blocks
 
 
-# In rising order, as the codes that they stand for: of labels of equal weight the lowest one wins.
+#: Large labels for -1 ... 6, in rising order too: of labels of equal weight the lowest one wins.
 WIDE = np.array([-1, 0, 40_000, 40_001, 120_000, 2**24 + 1, 2**30, 2**31 - 1])
 
 
@@ -109,7 +107,7 @@ def test_what_is_no_label_is_refused_whatever_is_drawn(kind: str, as_tensor: boo
 
 
 class Held(LazyVolume):
-    """An array in memory, read as a volume in a file would be."""
+    """An array in memory that is read like a volume in a file."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
@@ -133,6 +131,7 @@ def test_lazy_labels_are_taken_and_refused_as_arrays_are() -> None:
 
 
 def joined(*transforms: Any) -> Compose:
+    """Return a pipeline for three segmentations with names of their own."""
     keys = {"bones": "segmentation", "vessels": "segmentation", "score": "segmentation"}
     return Compose(list(transforms), keys=keys)
 
@@ -177,4 +176,5 @@ def test_labels_that_the_joined_dtype_does_not_hold_are_refused(other: Any) -> N
     result = renumber(large=large % 2**20, small=small, rng=rng(1))
     assert np.array_equal(result["large"], large % 2**20)
     assert np.array_equal(result["small"], np.where(small == 2, 9, small))
-    assert (result["large"].dtype, result["small"].dtype) == (np.int64, other)
+    assert result["large"].dtype == np.int64
+    assert result["small"].dtype == other

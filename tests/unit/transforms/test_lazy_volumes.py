@@ -1,6 +1,4 @@
-"""Volumes read when needed give the bytes that arrays give, and no more of them is read than is
-looked at.
-"""
+"""Lazy volumes give the same bytes as arrays, and only the voxels that are needed are read."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ def slices(starts: Sequence[int], stops: Sequence[int]) -> tuple[slice, ...]:
 
 
 class Recorded(LazyVolume):
-    """An array that notes what is read of it."""
+    """A lazy volume that records the boxes that are read."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
@@ -39,7 +37,7 @@ class Recorded(LazyVolume):
 
     def lend(self, starts: Sequence[int], stops: Sequence[int], between: Between) -> np.ndarray:
         shape = (self.shape[0], *np.subtract(stops, starts))
-        # What is looked at although it was not read is seen, also before and behind the box.
+        # Voxels that are used without having been read show this value, also outside of the box.
         memory = np.full(np.prod(shape) + 20_000, 21845, self.dtype)
         array = memory[10_000:-10_000].reshape(shape)
         for first in range(starts[0], stops[0], 4):
@@ -51,6 +49,7 @@ class Recorded(LazyVolume):
 
     @property
     def part_read(self) -> float:
+        """The number of voxels that were read, as a share of all voxels."""
         num_voxels = 0
         for starts, stops in self.boxes:
             num_voxels += int(np.prod(np.subtract(stops, starts)))
@@ -68,25 +67,26 @@ def sample(space: Sequence[int]) -> dict[str, np.ndarray]:
     return {"image": image, "segmentation": labels}
 
 
-def assert_same(eager: dict[str, Any], late: dict[str, Any]) -> None:
-    assert list(eager) == list(late)
-    assert fingerprint(eager) == fingerprint(late)
+def assert_same(eager: dict[str, Any], lazy: dict[str, Any]) -> None:
+    assert list(eager) == list(lazy)
+    assert fingerprint(eager) == fingerprint(lazy)
 
 
 def of_sample(seed: int) -> np.random.Generator:
+    """Return a sample's Generator."""
     return SeedTree(seed).generator(0, 0, sample=0)
 
 
-def both_ways(transform: Any, arrays: dict[str, np.ndarray], seed: int) -> list[Recorded]:
-    """Return the volumes that gave what arrays give."""
+def assert_same_bytes(transform: Any, arrays: dict[str, np.ndarray], seed: int) -> list[Recorded]:
+    """Assert that lazy volumes give the bytes that arrays give; return the volumes."""
     volumes = recorded(arrays)
     eager = transform(rng=of_sample(seed), **arrays)
-    late = transform(rng=of_sample(seed), **volumes)
-    assert_same(eager, late)
+    lazy = transform(rng=of_sample(seed), **volumes)
+    assert_same(eager, lazy)
     return list(volumes.values())
 
 
-#: Of the image, and of the labels.
+#: Interpolation of the image and of the labels.
 MODES = [
     ("bilinear", "bilinear"),
     ("nearest", "nearest"),
@@ -121,16 +121,16 @@ def test_spatial_transforms_give_the_same_bytes(
     in_the_middle = {"patch_center_dist_from_border": 0, "random_crop": False}
     anywhere = {"patch_center_dist_from_border": 9, "random_crop": True}
     for seed in (0, 2, 4):
-        both_ways(SpatialTransform(**options, **in_the_middle), arrays, seed)
+        assert_same_bytes(SpatialTransform(**options, **in_the_middle), arrays, seed)
     for seed in (1, 3):
-        both_ways(SpatialTransform(**options, **anywhere), arrays, seed)
-    both_ways(SpatialTransform(**options, **anywhere, align_corners=True), arrays, 5)
+        assert_same_bytes(SpatialTransform(**options, **anywhere), arrays, seed)
+    assert_same_bytes(SpatialTransform(**options, **anywhere, align_corners=True), arrays, 5)
 
 
 IDENTITY = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
-TURN = [[0.8, 0.6, 0.0], [-0.6, 0.8, 0.0], [0.0, 0.0, 1.0]]
-#: Centres of patches outside of the volume; the last one is at its edge.
-BESIDE = [
+ROTATION = [[0.8, 0.6, 0.0], [-0.6, 0.8, 0.0], [0.0, 0.0, 1.0]]
+#: Centres of patches outside of the volume. The last one reaches into it.
+OUTSIDE = [
     (60, 12, 9),
     (12, -50, 9),
     (12, 11, 70),
@@ -139,9 +139,9 @@ BESIDE = [
 ]
 
 
-@pytest.mark.parametrize("affine", [IDENTITY, TURN])
+@pytest.mark.parametrize("affine", [IDENTITY, ROTATION])
 @pytest.mark.parametrize("modes", MODES)
-@pytest.mark.parametrize("center", BESIDE)
+@pytest.mark.parametrize("center", OUTSIDE)
 def test_a_patch_beside_the_volume_gives_the_same_bytes(
     center: tuple[int, ...], modes: tuple[str, str], affine: list[list[float]]
 ) -> None:
@@ -162,9 +162,10 @@ def test_nnunets_pipeline_gives_the_same_bytes(dummy_2d: bool) -> None:
         mirror_axes=(0, 1, 2),
         do_dummy_2d=dummy_2d,
     )
-    arrays = sample((16, 29, 29) if dummy_2d else (29, 33, 33))
+    space = (16, 29, 29) if dummy_2d else (29, 33, 33)
+    arrays = sample(space)
     for seed in range(12):
-        both_ways(transform, arrays, seed)
+        assert_same_bytes(transform, arrays, seed)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ def test_nnunets_pipeline_gives_the_same_bytes(dummy_2d: bool) -> None:
     ],
 )
 def test_a_pipeline_without_a_spatial_transform_reads_everything_once(transform: Any) -> None:
-    volumes = both_ways(transform, sample((12, 13, 14)), 0)
+    volumes = assert_same_bytes(transform, sample((12, 13, 14)), 0)
     assert [len(volume.boxes) for volume in volumes] == [1, 1]
 
 
@@ -185,7 +186,7 @@ def test_a_pipeline_without_a_spatial_transform_reads_everything_once(transform:
 )
 def test_what_is_not_turned_is_read_as_far_as_the_patch_reaches(transform: Any) -> None:
     middle = ([10, 10, 10], [20, 20, 20])
-    for volume in both_ways(transform, sample((30, 30, 30)), 0):
+    for volume in assert_same_bytes(transform, sample((30, 30, 30)), 0):
         assert volume.boxes == [middle]
 
 
@@ -204,7 +205,7 @@ def test_of_a_volume_beside_arrays_little_more_than_the_patch_is_read() -> None:
 
 
 def test_of_the_box_around_a_turned_patch_the_corners_are_not_read() -> None:
-    for volume in both_ways(turned(40, 0.5), sample((80, 80, 80)), 1):
+    for volume in assert_same_bytes(turned(40, 0.5), sample((80, 80, 80)), 1):
         lowest = np.min([low for low, _ in volume.boxes], axis=0)
         highest = np.max([high for _, high in volume.boxes], axis=0)
         part_in_box = np.prod(highest - lowest) / 80**3

@@ -1,4 +1,4 @@
-"""Local transforms: their window, their formulas in float64, and agreement with batchgeneratorsv2."""
+"""Local transforms, against their formulas in float64 and against batchgeneratorsv2."""
 
 from functools import partial
 
@@ -28,15 +28,19 @@ OPTIONS = {
 
 
 def transform_of(cls, **options):
-    apart = {"same_for_all_channels": False}
-    return cls((3.0, 30.0), loc=(-0.2, 1.2), **{**OPTIONS[cls], **apart, **options})
+    """Return a transform with wide ranges whose channels draw their own params."""
+    defaults = {**OPTIONS[cls], "same_for_all_channels": False}
+    return cls((3.0, 30.0), loc=(-0.2, 1.2), **{**defaults, **options})
 
 
 # --- the formulas of batchgeneratorsv2 in float64
 
 
 def shares(length, loc, scale):
-    """Return the probability of each voxel, from the smaller tail of SciPy's normal distribution."""
+    """Return the normal distribution's probability of each voxel along an axis.
+
+    It is computed from the smaller tail, where a difference of probabilities is more precise.
+    """
     center = loc * length
     faces = np.arange(length + 1) - 0.5
     below = np.diff(norm.cdf(faces, center, scale))
@@ -45,6 +49,7 @@ def shares(length, loc, scale):
 
 
 def window(shape, kernel):
+    """Return the window (*shape) of a kernel: a product of all axes, scaled to 0 ... 1."""
     product = np.ones(shape)
     axes = zip(shape, kernel["loc"], kernel["scale"], strict=True)
     for axis, (length, loc, scale) in enumerate(axes):
@@ -78,6 +83,7 @@ def smoothed(x, window, strength, sigma):
 
 
 def exactly(transform, image, params):
+    """Return a transform's result in float64."""
     channels = []
     for c, kernel in enumerate(params["kernels"]):
         x = image[c].astype(np.float64)
@@ -96,7 +102,7 @@ def exactly(transform, image, params):
 
 # --- batchgeneratorsv2
 
-#: Of detaug's class: the module and the class that it stands for.
+#: detaug's class -> batchgeneratorsv2's module and class.
 ORIGINALS = {
     BrightnessGradientAdditive: ("brightness_gradient", "BrightnessGradientAdditiveTransform"),
     LocalContrast: ("local_contrast", "LocalContrastTransform"),
@@ -116,13 +122,14 @@ def at_axis(values, shape, dim):
 
 
 def window_of_original(original, shape, kernel):
-    """Return the window that the original makes itself of a kernel."""
+    """Return the window that the original computes for a kernel."""
     original.loc = partial(at_axis, kernel["loc"])
     original.scale = partial(at_axis, kernel["scale"])
     return original._generate_kernel(shape)
 
 
 def as_batchgeneratorsv2(transform, image, params):
+    """Return the result of the original for the same params."""
     original = original_of(type(transform))
     windows = []
     for kernel in params["kernels"]:
@@ -132,29 +139,29 @@ def as_batchgeneratorsv2(transform, image, params):
                 own_window = own_window - own_window.mean()
             own_window = own_window / np.abs(own_window).max() * np.float32(kernel["strength"])
         windows.append(own_window)
-    theirs = {**params, "kernels": windows}
-    return original._apply_to_image(torch.from_numpy(image.copy()), **theirs).numpy()
+    with_windows = {**params, "kernels": windows}
+    return original._apply_to_image(torch.from_numpy(image.copy()), **with_windows).numpy()
 
 
-def three_ways(transform, image, seed):
-    """Return what ours and the original make of the same params, and the formula in float64."""
+def three_results(transform, image, seed):
+    """Return the results of detaug, of batchgeneratorsv2, and in float64, for the same params."""
     params = transform.sample(generator(seed), {"image": image.shape})
-    ours = transform.apply({"image": image}, params)["image"]
-    theirs = as_batchgeneratorsv2(transform, image, params)
-    return ours, theirs, exactly(transform, image, params)
+    result = transform.apply({"image": image}, params)["image"]
+    other = as_batchgeneratorsv2(transform, image, params)
+    return result, other, exactly(transform, image, params)
 
 
 @pytest.mark.parametrize("cls", OPTIONS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_it_is_the_formula_in_float64_and_errs_no_more_than_batchgeneratorsv2(cls, shape):
     for seed in range(5):
-        ours, theirs, exact = three_ways(transform_of(cls), noise(shape, seed), seed)
-        assert largest_error(ours, exact) < 1e-6 * max(1.0, np.abs(exact).max())
-        assert largest_error(ours, theirs) < 1e-4
-        # SciPy's blur sums in float64; half an ulp of the image's values is granted to sums in
-        # float32.
-        allowed = max(1.05 * root_mean_square_error(theirs, exact), 6e-8)
-        assert root_mean_square_error(ours, exact) <= allowed
+        result, other, exact = three_results(transform_of(cls), noise(shape, seed), seed)
+        assert largest_error(result, exact) < 1e-6 * max(1.0, np.abs(exact).max())
+        assert largest_error(result, other) < 1e-4
+        # SciPy's blur sums in float64, detaug's in float32, which may cost half an ulp of the
+        # image's values.
+        allowed = max(1.05 * root_mean_square_error(other, exact), 6e-8)
+        assert root_mean_square_error(result, exact) <= allowed
 
 
 @pytest.mark.parametrize("offset", [1e2, 1e4, -1e4])
@@ -162,9 +169,9 @@ def test_it_is_the_formula_in_float64_and_errs_no_more_than_batchgeneratorsv2(cl
 def test_smoothing_errs_no_more_than_batchgeneratorsv2_at_a_large_offset(offset, shape):
     for seed in range(5):
         image = noise(shape, seed) + np.float32(offset)
-        ours, theirs, exact = three_ways(transform_of(LocalSmoothing), image, seed)
-        assert largest_error(ours, exact) <= largest_error(theirs, exact)
-        assert root_mean_square_error(ours, exact) <= root_mean_square_error(theirs, exact)
+        result, other, exact = three_results(transform_of(LocalSmoothing), image, seed)
+        assert largest_error(result, exact) <= largest_error(other, exact)
+        assert root_mean_square_error(result, exact) <= root_mean_square_error(other, exact)
 
 
 def test_a_gradient_can_stay_uncentred_and_be_clipped():
@@ -197,11 +204,19 @@ def test_callables_get_shape_and_dim_by_name_or_by_position(scale):
     assert params["kernels"][0]["scale"] == [2.0, 3.0, 4.0]
 
 
+def of_kernel(kernel):
+    return 3.0
+
+
+def of_shape(shape):
+    return 1.0
+
+
 @pytest.mark.parametrize(
     "transform",
     [
-        LocalGamma(lambda kernel: 3.0),
-        BrightnessGradientAdditive(3.0, max_strength=lambda shape: 1.0),
+        LocalGamma(of_kernel),
+        BrightnessGradientAdditive(3.0, max_strength=of_shape),
     ],
 )
 def test_what_another_transform_offers_is_not_given_in_place_of_something_else(transform):
@@ -210,21 +225,23 @@ def test_what_another_transform_offers_is_not_given_in_place_of_something_else(t
 
 
 def test_strengths_may_ask_for_image_and_kernel():
-    seen = []
+    calls = []
 
     def strength(_image, _kernel):
-        seen.append((_image.shape, _kernel.shape, _kernel.dtype, float(_kernel.mean())))
+        calls.append((_image, _kernel))
         return 1.0
 
-    BrightnessGradientAdditive(3.0, max_strength=strength)(
-        image=noise((1, 5, 6, 7)), rng=generator()
-    )
-    assert seen[0][:3] == ((1, 5, 6, 7), (5, 6, 7), np.float32)
-    assert abs(seen[0][3]) < 1e-6
+    transform = BrightnessGradientAdditive(3.0, max_strength=strength)
+    transform(image=noise((1, 5, 6, 7)), rng=generator())
+    image, kernel = calls[0]
+    assert image.shape == (1, 5, 6, 7)
+    assert kernel.shape == (5, 6, 7)
+    assert kernel.dtype == np.float32
+    assert abs(float(kernel.mean())) < 1e-6
 
 
 def likeliest_share(shape, kernel):
-    """Return the share of the likeliest voxel, from the distribution function in float64."""
+    """Return the largest probability of a voxel, in float64."""
     product = 1.0
     for length, loc, scale in zip(shape, kernel["loc"], kernel["scale"], strict=True):
         faces = np.arange(length + 1) - 0.5
@@ -239,13 +256,14 @@ def test_windows_saturate_to_nothing_where_batchgeneratorsv2s_do():
     num_empty = 0
     for _ in range(200):
         kernel = {"loc": rng.uniform(-1, 2, 3), "scale": rng.uniform(1, 8, 3)}
-        theirs = window_of_original(local.LocalTransform(1.0), shape, kernel)
-        ours = LocalWindow(shape, kernel["loc"], kernel["scale"]).values(mean_centered=False)
-        assert ours.any() == theirs.any()
-        num_empty += not ours.any()
-        # Below that the original computes with float32's numbers below 1e-38.
+        expected = window_of_original(local.LocalTransform(1.0), shape, kernel)
+        actual = LocalWindow(shape, kernel["loc"], kernel["scale"]).values(mean_centered=False)
+        assert actual.any() == expected.any()
+        if not actual.any():
+            num_empty += 1
+        # For smaller shares the original computes with float32's inexact numbers below 1e-38.
         if likeliest_share(shape, kernel) > 1e-30:
-            np.testing.assert_allclose(ours, theirs, atol=2e-3)
+            np.testing.assert_allclose(actual, expected, atol=2e-3)
     assert 20 < num_empty < 180
 
 

@@ -55,13 +55,13 @@ def test_it_agrees_with_batchgeneratorsv2_and_errs_no_more(shape, offset):
     for seed in range(8):
         image = noise(shape, seed) + np.float32(offset)
         params = simulation().sample(generator(seed), {"image": shape})
-        ours = simulation().apply({"image": image}, params)["image"]
-        their_params = {**params, "scales": torch.tensor(params["scales"])}
+        result = simulation().apply({"image": image}, params)["image"]
+        with_tensor = {**params, "scales": torch.tensor(params["scales"])}
         tensor = torch.from_numpy(image.copy())
-        theirs = original._apply_to_image(tensor, **their_params).numpy()
+        other = original._apply_to_image(tensor, **with_tensor).numpy()
         channels = zip(image, params["scales"], strict=True)
         exact = np.stack([exactly(channel, scales) for channel, scales in channels])
-        assert largest_error(ours, theirs) < 5e-5 + 1e-6 * abs(offset)
-        assert largest_error(ours, exact) <= max(largest_error(theirs, exact), 5e-7)
+        assert largest_error(result, other) < 5e-5 + 1e-6 * abs(offset)
+        assert largest_error(result, exact) <= max(largest_error(other, exact), 5e-7)
         if offset:
-            assert root_mean_square_error(ours, exact) <= root_mean_square_error(theirs, exact)
+            assert root_mean_square_error(result, exact) <= root_mean_square_error(other, exact)

@@ -1,4 +1,4 @@
-"""Gaussian and Rician noise: the formulas in float64, their fields, what is drawn."""
+"""Gaussian and Rician noise, against their formulas in float64 and batchgeneratorsv2."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHAPES = [
 
 
 def field(params, image, first_stream):
-    """Return standard normals: of channel c those of stream ``first_stream + 2 * c``."""
+    """Return standard normals; channel c has those of stream ``first_stream + 2 * c``."""
     channels = []
     for c in range(len(image)):
         channels.append(normals(image.shape[1:], params["key"], first_stream + 2 * c))
@@ -77,10 +77,10 @@ def test_both_are_distributed_as_the_originals(transform, name, variance):
     original = getattr(module, class_name)(variance)
     torch.manual_seed(0)
     image = np.linspace(0, 1, 30_000, dtype=np.float32).reshape(1, 30, 1000)
-    ours = transform(image=image, rng=generator())["image"][0]
-    theirs = original(image=torch.from_numpy(image.copy()))["image"][0].numpy()
+    result = transform(image=image, rng=generator())["image"][0]
+    other = original(image=torch.from_numpy(image.copy()))["image"][0].numpy()
     for rows in (slice(0, 10), slice(10, 20), slice(20, 30)):
-        test = stats.ks_2samp(ours[rows].ravel(), theirs[rows].ravel())
+        test = stats.ks_2samp(result[rows].ravel(), other[rows].ravel())
         assert test.pvalue > 1e-3
 
 
@@ -88,9 +88,8 @@ def test_nan_and_infinity():
     image = scan((1, 6, 7))
     image[0, 0, 0] = np.nan
     image[0, 0, 1] = np.inf
-    with_nan, with_infinity, *others = GaussianNoise(0.1)(image=image, rng=generator())[
-        "image"
-    ].ravel()
+    noisy = GaussianNoise(0.1)(image=image, rng=generator())["image"]
+    with_nan, with_infinity, *others = noisy.ravel()
     assert np.isnan(with_nan)
     assert with_infinity == np.inf
     assert np.isfinite(others).all()

@@ -1,4 +1,4 @@
-"""What transforms that work on single channels share."""
+"""Functions that are shared by transforms of single channels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_rescaling_loses_nothing_of_a_centre_that_float32_rounds() -> None:
     assert values.tolist() == expected.astype(np.float32).tolist()
 
 
-#: The shape of a channel -> that of the volume that kernels see.
+#: Pairs of a channel's shape and the shape of the volume that kernels get.
 VOLUMES = [
     ((4, 5, 6), (4, 5, 6)),
     ((4, 1, 6), (4, 1, 6)),

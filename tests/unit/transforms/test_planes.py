@@ -8,10 +8,10 @@ from tests.support.transforms.golden import sample
 
 
 def test_there_and_back_copies_nothing():
-    given = {**sample(1, (4, 5, 6)), "regression_target": noise((3, 4, 5, 6))}
-    planes = Convert3DTo2D()(**given, rng=rng())
+    arrays = {**sample(1, (4, 5, 6)), "regression_target": noise((3, 4, 5, 6))}
+    planes = Convert3DTo2D()(**arrays, rng=rng())
     result = Convert2DTo3D()(**planes, rng=rng())
-    assert result.keys() == given.keys()
-    for key, value in given.items():
+    assert result.keys() == arrays.keys()
+    for key, value in arrays.items():
         np.testing.assert_array_equal(result[key], value)
         assert np.shares_memory(result[key], value)

@@ -51,7 +51,7 @@ def test_a_callable_may_draw():
     assert result.tobytes() != IMAGE.tobytes()
 
 
-#: Lower and upper corner, the same along each axis.
+#: Pairs of the lower and the upper corner, each with one coordinate for all axes.
 CORNERS = [(-3, 4), (2, 90), (-5, -2), (4, 6), (50, 60), (3, 3)]
 
 

@@ -27,7 +27,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 def random_labels(random: np.random.Generator, shape: Shape, count: int) -> np.ndarray:
-    """Return smooth areas of the labels 0 ... count - 1, all of one size."""
+    """Return smooth areas of the labels 0 ... count - 1, each with the same number of voxels."""
     field = gaussian_filter(random.normal(size=shape), 1.5)
     shares = np.linspace(0, 1, count + 1)
     limits = np.quantile(field, shares[1:-1])
@@ -45,9 +45,14 @@ class Case(NamedTuple):
 
 
 def random_arguments(random: np.random.Generator, seed: int, patch: Shape) -> dict[str, Any]:
+    """Return random arguments of a SpatialTransform, except its patch size."""
     modes = ["bilinear", "nearest"]
-    image_modes = [*modes, "bicubic"] if len(patch) == 2 else modes
-    border_distance = [n / 2 for n in patch] if seed % 2 else 3
+    image_modes = list(modes)
+    if len(patch) == 2:
+        image_modes.append("bicubic")
+    border_distance: Any = 3
+    if seed % 2:
+        border_distance = [n / 2 for n in patch]
     return {
         "patch_center_dist_from_border": border_distance,
         "random_crop": bool(random.integers(2)),
@@ -71,6 +76,7 @@ def random_arguments(random: np.random.Generator, seed: int, patch: Shape) -> di
 
 
 def random_case(seed: int, **fixed: object) -> Case:
+    """Return a random case, with some arguments of its transform fixed."""
     random = rng(seed)
     dims = int(random.integers(2, 4))
     shape = tuple(int(n) for n in random.integers(4, 34, dims))
@@ -91,25 +97,25 @@ def random_case(seed: int, **fixed: object) -> Case:
 
 
 def assert_half_way(differs: np.ndarray, case: Case) -> None:
-    """Check that the voxels that differ are taken from places half-way between two of the source.
+    """Assert that voxels that differ lie half-way between two voxels of the source.
 
-    A rounding decides which of the two is the nearest.
+    A rounding decides which of the two is the nearest one.
     """
     shape = case.image.shape[1:]
     grid = sampling_grid(case.transform, case.params, shape, torch.float64).flip(-1).numpy()
     size = np.array(shape)
     if case.transform.align_corners:
-        place = (grid + 1) / 2 * (size - 1)
+        coordinates = (grid + 1) / 2 * (size - 1)
     else:
-        place = ((grid + 1) * size - 1) / 2
-    beyond_half = np.abs(place - np.floor(place) - 0.5)
-    assert (beyond_half.min(axis=-1)[differs] < 1e-4).all()
+        coordinates = ((grid + 1) * size - 1) / 2
+    distance_from_half = np.abs(coordinates - np.floor(coordinates) - 0.5)
+    assert (distance_from_half.min(axis=-1)[differs] < 1e-4).all()
 
 
 def assert_near_tie(differs: np.ndarray, case: Case, channel: int) -> None:
-    """Check that where the labels differ, two of them have nearly the same weight.
+    """Assert that where the labels differ, two of them have nearly the same weight.
 
-    batchgeneratorsv2 rounds a label's weight to float16, 2000 steps: it decides a tie.
+    batchgeneratorsv2 rounds weights to float16, about 2,000 steps, and so may decide otherwise.
     """
     _, weights = label_weights_in_float64(case.transform, case.params, case.labels[channel])
     if len(weights) == 1:
@@ -145,7 +151,9 @@ def test_it_agrees_with_batchgeneratorsv2(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_it_is_nowhere_less_accurate_than_float32_grids_are(seed: int) -> None:
-    fixed = {"mode_image": "bilinear"} if seed % 3 else {}
+    fixed: dict[str, Any] = {}
+    if seed % 3:
+        fixed["mode_image"] = "bilinear"
     case = random_case(1000 + seed, **fixed)
     if case.transform.mode_image == "nearest":
         return
@@ -222,14 +230,14 @@ def test_an_identity_map_is_a_crop() -> None:
 
 
 def test_callables_get_what_batchgeneratorsv2_gives_them() -> None:
-    seen: list[object] = []
+    calls: list[object] = []
 
     def rotation(image: np.ndarray, dim: int, rng: np.random.Generator) -> float:
-        seen.append((image.shape, dim))
+        calls.append((image.shape, dim))
         return float(rng.random())
 
     def magnitude(dim: int, patch_size: tuple[int, ...], deformation_scale: float) -> float:
-        seen.append((dim, patch_size, deformation_scale))
+        calls.append((dim, patch_size, deformation_scale))
         return 1.0
 
     transform = SpatialTransform(
@@ -244,8 +252,8 @@ def test_callables_get_what_batchgeneratorsv2_gives_them() -> None:
     )
     image = np.zeros((1, 9, 9), np.float32)
     first = transform(image=image, rng=rng())["image"]
-    assert ((1, 9, 9), 0) in seen
-    assert (1, (6, 7), 0.25) in seen
+    assert ((1, 9, 9), 0) in calls
+    assert (1, (6, 7), 0.25) in calls
     assert np.array_equal(transform(image=image, rng=rng())["image"], first)
 
 
@@ -307,7 +315,7 @@ def test_a_patch_that_is_only_scaled_has_the_bytes_of_a_turned_one(seed: int) ->
         "center_location_in_pixels": (shape / 2).tolist(),
     }
     scaled = transform.apply({"image": image}, params)["image"]
-    # Too small an angle to move a voxel, yet an angle.
+    # Too small to move a voxel, but no longer a diagonal matrix.
     matrix[0, 1] = 5e-324
     params["affine"] = matrix.tolist()
     turned = transform.apply({"image": image}, params)["image"]

@@ -1,4 +1,4 @@
-"""Pipelines and params as text, and taken apart into the transforms that are applied."""
+"""Descriptions of pipelines and params as text, and the stages of a pipeline."""
 
 from __future__ import annotations
 
@@ -48,8 +48,12 @@ def test_params_are_described_line_by_line() -> None:
     assert [line[:11] for line in nested] == [" 1.1  Spati", "1.3.1  Mirr"]
 
 
+def tenth_for_any_image(image: np.ndarray) -> float:
+    return 0.1
+
+
 def test_what_will_be_drawn_from_the_image_is_said() -> None:
-    transform = t.GaussianNoise(lambda image: 0.1)
+    transform = t.GaussianNoise(tenth_for_any_image)
     params = transform.sample(rng(), {"image": (1, 8, 8)})
     assert transform.describe(params) == "GaussianNoise: drawn from the image when it is there"
 
@@ -57,25 +61,27 @@ def test_what_will_be_drawn_from_the_image_is_said() -> None:
 @pytest.mark.parametrize("name", EVERY)
 def test_stages_one_after_another_are_the_pipeline(name: str) -> None:
     pipeline = t.Compose([EVERY[name](2), t.InvertImage(1)])
-    given = sample(1, (24, 24))
-    expected = fingerprint(pipeline(**given, rng=rng()))
-    seen = []
+    arrays = sample(1, (24, 24))
+    expected = fingerprint(pipeline(**arrays, rng=rng()))
+    stages = []
 
     def observer(root: t.Transform, workspace: Workspace, params: dict[str, Any]) -> None:
         for stage in root.stages(params):
-            seen.append(stage)
+            stages.append(stage)
             stage.transform.apply_in(workspace, stage.params)
 
     with observe_transforms(observer):
-        assert fingerprint(pipeline(**given, rng=rng())) == expected
-    places = [stage.place for stage in seen]
+        assert fingerprint(pipeline(**arrays, rng=rng())) == expected
+    places = [stage.place for stage in stages]
     assert places == sorted(places)
-    for stage in seen:
+    for stage in stages:
         assert not isinstance(stage.transform, (t.Compose, t.RandomApply, t.OneOf))
-    assert seen[-1].transform is pipeline.transforms[1]
+    assert stages[-1].transform is pipeline.transforms[1]
 
 
 class Twice(t.Compose):
+    """A composition that applies its transforms twice."""
+
     def change(self, workspace: Workspace, params: dict[str, Any]) -> None:
         super().change(workspace, params)
         super().change(workspace, params)

@@ -1,9 +1,9 @@
-"""Where a place lies half-way between two voxels: both agree everywhere else, and there the even
-one is taken.
+"""Labels equal batchgeneratorsv2's, except where coordinates lie half-way between two voxels.
 
-nnU-Net reads odd patches for even ones (128 voxels of 205), so an axis that is not turned lies half
-a voxel off. In batchgeneratorsv2 the even one is taken as well, of a coordinate in float32, whose
-rounding may have moved it.
+There detaug takes the voxel with the even index. nnU-Net reads odd patches for even ones (205
+voxels for 128), so the coordinates along an axis that is not rotated all lie half-way.
+batchgeneratorsv2 takes the even one as well, but of coordinates in float32, which a rounding may
+have moved.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from tests.support.transforms.spatial_reference import (
     sampling_grid,
 )
 
-#: Voxels, or parts of the whole weight: the reference's own rounding in float64.
+#: The rounding of the reference in float64: of coordinates in voxels, and of weights.
 TIE = 1e-9
+#: The largest share of voxels that may differ.
 ALLOWED = 1e-4
 
 
 def fitted(array: np.ndarray, shape: tuple[int, ...], outside: int) -> np.ndarray:
     """Return the middle of an array in this shape, padded where the array is shorter."""
     widths = []
-    for wanted, length in zip(shape, array.shape, strict=True):
-        missing = max(0, wanted - length)
+    for new_length, length in zip(shape, array.shape, strict=True):
+        missing = max(0, new_length - length)
         widths.append((missing // 2, missing - missing // 2))
     padded = np.pad(array, widths, constant_values=outside)
     middle = []
-    for wanted, length in zip(shape, padded.shape, strict=True):
-        start = (length - wanted) // 2
-        middle.append(slice(start, start + wanted))
+    for new_length, length in zip(shape, padded.shape, strict=True):
+        start = (length - new_length) // 2
+        middle.append(slice(start, start + new_length))
     return padded[tuple(middle)]
 
 
@@ -50,9 +51,7 @@ def five_times_a_plane(volume: np.ndarray) -> np.ndarray:
 
 
 def head(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return a real MRI of this shape with labels -1 (outside), 0, 1 and 2; a plane of it where
-    there are two axes.
-    """
+    """Return a real MRI (1, *shape), or a plane of it, with labels -1 (outside), 0, 1 and 2."""
     template = load_template()
     image = template.image
     is_outside = image == image.min()
@@ -65,10 +64,10 @@ def head(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray(fitted_image, np.float32), np.ascontiguousarray(fitted_labels)
 
 
-def places(
+def coordinates_of(
     transform: SpatialTransform, params: dict[str, Any], shape: tuple[int, ...]
 ) -> np.ndarray:
-    """Return where the patch's voxels lie in the source, in voxels, (*patch, axes) in float64."""
+    """Return the source's coordinates of the patch's voxels, in voxels, (*patch, axes), float64."""
     grid = sampling_grid(transform, params, shape, torch.float64).flip(-1).numpy()
     return ((grid + 1) * np.array(shape) - 1) / 2
 
@@ -84,46 +83,47 @@ def original_of(transform: SpatialTransform) -> Any:
 def shares_that_differ(
     transform: SpatialTransform, params: dict[str, Any], image: np.ndarray, labels: np.ndarray
 ) -> dict[str, float]:
-    """Return the share of the patch's voxels that batchgeneratorsv2 makes otherwise.
+    """Return the share of the patch's voxels that differ from batchgeneratorsv2's.
 
-    Exact ties are left out; at those, ours is seen to be one of the neighbours.
+    Ties do not count. The result at a tie is asserted to be one of the possible ones.
     """
     original = original_of(transform)
     shape = image.shape[1:]
     reference = reference_params(transform, params, shape)
-    their_image = original._apply_to_image(torch.from_numpy(image), **reference).numpy()
-    their_labels = original._apply_to_segmentation(torch.from_numpy(labels), **reference).numpy()
+    other_image = original._apply_to_image(torch.from_numpy(image), **reference).numpy()
+    other_labels = original._apply_to_segmentation(torch.from_numpy(labels), **reference).numpy()
     result = transform.apply({"image": image, "segmentation": labels}, params)
-    our_image = result["image"]
-    our_labels = result["segmentation"]
-    where = places(transform, params, shape)
+    new_image = result["image"]
+    new_labels = result["segmentation"]
+    coordinates = coordinates_of(transform, params, shape)
     shares = {}
     if transform.mode_image == "nearest":
-        is_tie = assert_a_neighbour(our_image[0], image[0], where, outside=0)
-        shares["image"] = share_apart_from(is_tie, our_image, their_image)
+        is_tie = assert_a_neighbour(new_image[0], image[0], coordinates, outside=0)
+        shares["image"] = share_apart_from(is_tie, new_image, other_image)
     if transform.mode_seg == "nearest":
-        is_tie = assert_a_neighbour(our_labels[0], labels[0], where, outside=-1)
+        is_tie = assert_a_neighbour(new_labels[0], labels[0], coordinates, outside=-1)
     else:
-        is_tie = assert_a_largest_weight(our_labels[0], labels[0], transform, params)
-    shares["segmentation"] = share_apart_from(is_tie, our_labels, their_labels)
+        is_tie = assert_a_largest_weight(new_labels[0], labels[0], transform, params)
+    shares["segmentation"] = share_apart_from(is_tie, new_labels, other_labels)
     return shares
 
 
-def share_apart_from(is_tie: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> float:
-    differs = (ours != theirs)[0]
+def share_apart_from(is_tie: np.ndarray, actual: np.ndarray, expected: np.ndarray) -> float:
+    """Return the share of voxels that differ and are no tie."""
+    differs = (actual != expected)[0]
     return float((differs & ~is_tie).mean())
 
 
 def assert_a_neighbour(
-    result: np.ndarray, source: np.ndarray, where: np.ndarray, outside: int
+    result: np.ndarray, source: np.ndarray, coordinates: np.ndarray, outside: int
 ) -> np.ndarray:
-    """Check that every voxel shows one of those that are nearest.
+    """Assert that every voxel has the value of one of its nearest voxels in the source.
 
     Returns:
-        True where a voxel has more than one nearest one.
+        True where a voxel has more than one nearest voxel.
     """
-    low = np.floor(where + 0.5 - TIE).astype(int)
-    high = np.floor(where + 0.5 + TIE).astype(int)
+    low = np.floor(coordinates + 0.5 - TIE).astype(int)
+    high = np.floor(coordinates + 0.5 + TIE).astype(int)
     wider = np.pad(source, 1, constant_values=outside)
     is_right = np.zeros(result.shape, bool)
     for ends in product((low, high), repeat=source.ndim):
@@ -139,7 +139,7 @@ def assert_a_neighbour(
 def assert_a_largest_weight(
     result: np.ndarray, source: np.ndarray, transform: SpatialTransform, params: dict[str, Any]
 ) -> np.ndarray:
-    """Check that every voxel has one of the labels with the largest weight.
+    """Assert that every voxel has one of the labels with the largest weight.
 
     Returns:
         True where a voxel has more than one such label.
@@ -162,7 +162,7 @@ def test_labels_are_those_of_batchgeneratorsv2_but_for_exact_ties(
     angle = np.pi if len(patch) == 2 else np.pi / 6
     pipeline = TRAINING_TRANSFORMS[name](patch, (-angle, angle), None, None, False)
     (transform,) = [part for part in pipeline.transforms if isinstance(part, SpatialTransform)]
-    # Few samples are only cropped.
+    # Most samples are to be resampled rather than only cropped.
     transform.p_rotation = 0.7
     transform.p_scaling = 0.7
     image, labels = head(enlarged)
@@ -177,8 +177,8 @@ def test_labels_are_those_of_batchgeneratorsv2_but_for_exact_ties(
 
 @pytest.mark.parametrize(("mode", "allowed"), [("nearest", 1e-4), ("bilinear", 3e-4)])
 def test_labels_without_any_structure_differ_at_few_voxels_more(mode: str, allowed: float) -> None:
-    # independent draws: every voxel's neighbours have other labels, and weights that float16 rounds
-    # to ties are common
+    # Labels are drawn independently for each voxel. Neighbours then mostly have different labels,
+    # and weights that float16 rounds to ties are common.
     rng = np.random.default_rng(0)
     image = rng.normal(size=(1, 91, 83, 77)).astype(np.float32)
     labels = rng.integers(0, 4, image.shape).astype(np.int16)
@@ -201,7 +201,7 @@ def test_labels_without_any_structure_differ_at_few_voxels_more(mode: str, allow
         assert shares["segmentation"] <= allowed
 
 
-#: The voxels that are taken at 0.5, 1.5, ... 11.5.
+#: The voxels that are taken at the coordinates 0.5, 1.5, ... 11.5.
 EVEN = [0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12]
 
 
@@ -220,7 +220,7 @@ def test_half_way_between_two_voxels_the_one_of_even_number_is_taken(
     numbers = np.arange(13, dtype=np.int16).reshape(along_axis)
     labels = np.broadcast_to(numbers, space).copy()[None]
     transform = SpatialTransform(patch, 0, False, mode_image="nearest", mode_seg=mode)
-    # About the axis, which stays as it is.
+    # A rotation about the axis itself moves nothing along it.
     angles = [0.0, 0.0, 0.0]
     angles[axis] = angle
     params = {

@@ -1,4 +1,4 @@
-"""What a pipeline's code meets while a trial runs, and that it is gone afterwards."""
+"""During a trial a pipeline's code gets controlled randomness, time and pid, and only then."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ from detaug.verification.conditions import Conditions, ControlledEnvironment
 from tests.support.waiting import join
 
 
-def asked() -> tuple[object, ...]:
-    """What this module gets when it asks for randomness, time and process, by every kind of name."""
+def values_of_all_calls() -> tuple[object, ...]:
+    """Return randomness, time, pid and global draws, got through every kind of imported name.
+
+    Items 0 to 8 are random, 9 to 11 times, 12 the pid, and 13 and 14 global draws.
+    """
     return (
         os.urandom(4),
         urandom(4),
@@ -68,24 +71,29 @@ def test_a_factor_changes_for_the_lines_in_question(
 
 def test_the_calls_of_one_line_alone_are_changed() -> None:
     with under(Conditions()) as sites:
-        asked()
+        values_of_all_calls()
     first_clock = next(iter(sites["clock"]))
-    only_that = answers(Conditions("clock", 1, first_clock))
-    still = answers(Conditions())
-    changed = [number for number in range(len(still)) if still[number] != only_that[number]]
-    assert changed == [9]
+    values = values_under(Conditions("clock", 1, first_clock))
+    unchanged_values = values_under(Conditions())
+    assert indices_that_differ(values, unchanged_values) == [9]
 
 
 @contextmanager
 def under(conditions: Conditions) -> Iterator[dict[str, dict[Site, str]]]:
-    surroundings = ControlledEnvironment(conditions)
-    with surroundings.around():
-        yield surroundings.sites
+    """Run a block under conditions; yield the lines that ask, by factor."""
+    environment = ControlledEnvironment(conditions)
+    with environment.around():
+        yield environment.sites
 
 
-def answers(conditions: Conditions) -> tuple[object, ...]:
+def values_under(conditions: Conditions) -> tuple[object, ...]:
     with under(conditions):
-        return asked()
+        return values_of_all_calls()
+
+
+def indices_that_differ(a: tuple[object, ...], b: tuple[object, ...]) -> list[int]:
+    assert len(a) == len(b)
+    return [index for index in range(len(a)) if a[index] != b[index]]
 
 
 def read_the_clock() -> None:
@@ -95,37 +103,35 @@ def read_the_clock() -> None:
 
 def test_another_threads_clock_is_its_own() -> None:
     with under(Conditions()):
-        before = time.time()
+        start = time.time()
         thread = threading.Thread(target=read_the_clock)
         thread.start()
         join(thread, "the thread has read the clock")
-        assert time.time() - before == pytest.approx(1e-3, rel=1e-3)
+        assert time.time() - start == pytest.approx(1e-3, rel=1e-3)
 
 
 def test_equal_conditions_give_equal_answers_and_each_factor_changes_its_own_alone() -> None:
-    still = answers(Conditions())
-    assert answers(Conditions()) == still
-    for factor, places in (
+    unchanged_values = values_under(Conditions())
+    assert values_under(Conditions()) == unchanged_values
+    for factor, indices in (
         ("randomness", range(9)),
         ("clock", range(9, 12)),
         ("process", range(12, 13)),
         ("global_state", range(13, 15)),
     ):
-        changed = answers(Conditions(factor, 1))
-        differing = {
-            place
-            for place, (here, there) in enumerate(zip(still, changed, strict=True))
-            if here != there
-        }
-        assert differing == set(places), factor
+        values = values_under(Conditions(factor, 1))
+        assert indices_that_differ(values, unchanged_values) == list(indices), factor
+
+
+def replaced_functions() -> tuple[object, ...]:
+    return os.urandom, urandom, time.time, perf_counter, os.listdir, random.Random.seed
 
 
 def test_everything_is_put_back_also_after_an_exception() -> None:
-    before = os.urandom, urandom, time.time, perf_counter, os.listdir, random.Random.seed
+    functions_before = replaced_functions()
     with pytest.raises(ValueError, match="in the middle"), under(Conditions("clock", 1)):
         raise ValueError("in the middle")
-    after = os.urandom, urandom, time.time, perf_counter, os.listdir, random.Random.seed
-    assert after == before
+    assert replaced_functions() == functions_before
 
 
 def test_module_that_is_imported_meanwhile_keeps_the_real_function(

@@ -1,4 +1,4 @@
-"""What a row of `detaug.verify` says."""
+"""The verdict and the text of a row of `detaug.verify`."""
 
 from __future__ import annotations
 
