@@ -374,9 +374,15 @@ def test_workers_end_with_their_augmenter(kind: type) -> None:
 
 
 @pytest.mark.parametrize(
-    "seeds", [None, range(2), [3, 4], [None, None]], ids=["None", "range", "list", "list of None"]
+    ("kind", "seeds"),
+    [
+        (NonDetMultiThreadedAugmenter, None),
+        (NonDetMultiThreadedAugmenter, range(2)),
+        (MultiThreadedAugmenter, [3, 4]),
+        (MultiThreadedAugmenter, [None, None]),
+    ],
+    ids=["None", "range", "list", "list of None"],
 )
-@pytest.mark.parametrize("kind", [NonDetMultiThreadedAugmenter, MultiThreadedAugmenter])
 def test_seeds_are_as_theirs(
     kind: type, seeds: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

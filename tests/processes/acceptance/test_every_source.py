@@ -210,7 +210,15 @@ def by_step(augmenter: DeterministicAugmenter) -> dict[int, str]:
     return found
 
 
-@pytest.mark.parametrize("source", [name for name in SOURCES if name != WITH_GAPS])
+def of_each_class_or_slow() -> Iterator[Any]:
+    """Yield a case for every source; those that differ in their order alone are slow."""
+    for source in SOURCES:
+        if source != WITH_GAPS:
+            marks = () if source in IN_WORKERS else pytest.mark.slow
+            yield pytest.param(source, marks=marks)
+
+
+@pytest.mark.parametrize("source", list(of_each_class_or_slow()))
 def test_ranks_share_every_epoch_out(source: str) -> None:
     build = SOURCES[source]
     num_batches = NUM_BATCHES_NOT_SAID.get(source)

@@ -38,7 +38,7 @@ def test_permutation_depends_on_seed_name_and_seed_for_shuffle(
     assert order() != order(**other)
 
 
-@pytest.mark.parametrize("length", [0, 1, 7, 45])
+@pytest.mark.parametrize("length", [0, 1, 7, 33])  # more than the largest batch
 @pytest.mark.parametrize("threads", [1, 4, 7])
 @pytest.mark.parametrize("return_incomplete", [True, False])
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -52,7 +52,7 @@ def test_every_size_gives_as_many_batches_as_it_should(
         loader = IndexLoader(
             length, batch_size, threads, return_incomplete=return_incomplete, shuffle=shuffle
         )
-        for n in (0, 2) if (length, batch_size, threads) == (45, 3, 4) else (0,):
+        for n in (0, 2) if (length, batch_size, threads) == (33, 3, 4) else (0,):
             augmenter = make(loader, None, n, 5, None, False, wait_time=0, seed=1)
             augmenter._start()
             for _ in range(3):

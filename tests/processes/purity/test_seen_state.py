@@ -15,7 +15,7 @@ import torch
 from batchgenerators.dataloading.data_loader import DataLoader
 
 from detaug.errors import ReproducibilityError
-from tests.processes.purity.ways import OneOf, Then, making, run_all_ways
+from tests.processes.purity.ways import OneOf, Then, making, run_all_ways, with_workers
 
 
 class Noise(DataLoader):
@@ -226,11 +226,11 @@ MADE: dict[str, Callable[[Callable[[], int]], Any]] = {
 @pytest.mark.parametrize("kind", MADE)
 def test_a_generator_made_with_one_seed_in_every_batch_is_told_of(kind: str) -> None:
     """Issue: the same number in every batch, and called equal."""
-    found = run_all_ways(
-        making(Noise(), Then(MadeOnFirstUse(lambda: MADE[kind](lambda: 6)))), kill=False
-    )
+    processes = with_workers(kind, ["default_rng"])
+    transform = Then(MadeOnFirstUse(lambda: MADE[kind](lambda: 6)))
+    found = run_all_ways(making(Noise(), transform), processes, kill=False)
     assert found.different() == []
-    for way in ("0 workers", "2 workers"):
+    for way in [f"{number} workers" for number in processes]:
         assert any(
             word.startswith(way) and "transforms[0].rng" in word and "same seed" in word
             for word in found.words

@@ -4,6 +4,7 @@ others.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import pickle
@@ -11,12 +12,14 @@ import random
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import detaug
 from detaug import Check, DeterministicAugmenter, LocalProcesses, fingerprint
 from detaug.system.unseeded_draws import is_the_time
 from tests.processes.verify import pipelines
@@ -91,6 +94,25 @@ def test_the_time_is_recognised_beside_other_numbers(
     (text,) = reports(caplog, lambda: (pipelines.Loader(), transform), 1)
     assert "by the time of day" in text
     assert text.startswith(f"{__file__}:")
+
+
+IMPORTED_LATE = "from os import urandom\n\ndef draw():\n    return urandom(1)[0]\n"
+
+
+def _imports_late(**batch: Any) -> dict[str, Any]:
+    module = importlib.import_module("imported_late")
+    if detaug.current().step == 0:
+        return batch
+    return {**batch, "drawn": module.draw()}
+
+
+def test_a_module_that_a_batch_imports_is_watched_in_the_next(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "imported_late.py").write_text(IMPORTED_LATE)
+    monkeypatch.syspath_prepend(tmp_path)
+    (text,) = reports(caplog, lambda: (pipelines.Loader(), _imports_late), 0)
+    assert text.startswith(f"{tmp_path / 'imported_late.py'}:4")
 
 
 SEEDED: dict[str, Callable[[int], Any]] = {
