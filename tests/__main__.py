@@ -30,7 +30,16 @@ class Tier:
     libraries: tuple[str, ...]
 
 
-_LIBRARIES = ("pytest", "numba", "pandas", "scipy", "batchgenerators.dataloading")
+_LIBRARIES = (
+    "pytest",
+    "numba",
+    "pandas",
+    # They import half of SciPy.
+    "batchgenerators.transforms.noise_transforms",
+    "batchgenerators.transforms.color_transforms",
+    "hypothesis",
+    "rich.markdown",
+)
 #: Workers are forks of the process that runs the tests. After an import of nnU-Net and of the
 #: augmentation libraries a fork takes twice as long. So `tests/peers`, which needs them, is a tier.
 TIERS = {
