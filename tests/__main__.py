@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass
 
 import click
@@ -105,10 +106,10 @@ def main(coverage: bool, processes: int | None, arguments: tuple[str, ...]) -> N
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    tiers_left = Counter(tier.libraries for tier in TIERS.values())
+    interpreters = {libraries: Preloaded(*libraries) for libraries in tiers_left}
     # The libraries of a later tier are imported while an earlier one runs.
-    all_libraries = dict.fromkeys(tier.libraries for tier in TIERS.values())
-    interpreters = [Preloaded(*libraries) for libraries in all_libraries]
-    for interpreter in interpreters:
+    for interpreter in interpreters.values():
         interpreter.start()
     first_failure = 0
     for name, tier in TIERS.items():
@@ -123,8 +124,10 @@ def main(coverage: bool, processes: int | None, arguments: tuple[str, ...]) -> N
         status = subprocess.run(command, env=environment, check=False).returncode
         if not first_failure:
             first_failure = status
-    for interpreter in interpreters:
-        interpreter.close()
+        tiers_left[tier.libraries] -= 1
+        if not tiers_left[tier.libraries]:
+            # That of tests/peers holds a gigabyte.
+            interpreters[tier.libraries].close()
     sys.exit(first_failure)
 
 
