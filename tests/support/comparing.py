@@ -16,7 +16,7 @@ def take(augmenter: Iterable[Any], n: int) -> list[Any]:
     return list(itertools.islice(iter(augmenter), n))
 
 
-def prints(batches: Iterable[Any]) -> list[str]:
+def fingerprints_of(batches: Iterable[Any]) -> list[str]:
     """Return the fingerprints of batches without their witness, which differs from run to run."""
     return [fingerprint(without_witness(batch)) for batch in batches]
 

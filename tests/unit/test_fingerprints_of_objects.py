@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 
 from detaug import fingerprint
-from detaug.ledger.lines import batch_fingerprints as prints_of_ledger
+from detaug.ledger.lines import batch_fingerprints as ledger_fingerprints
 from detaug.pipeline.batch_report import batch_fingerprints
 
 
@@ -176,16 +176,16 @@ def in_a_list(value: Any) -> Any:
 
 @pytest.mark.parametrize("make", OBJECTS)
 @pytest.mark.parametrize("batch_of", [alone, in_a_list])
-@pytest.mark.parametrize("prints", [fingerprint, batch_fingerprints, prints_of_ledger])
+@pytest.mark.parametrize("fingerprint_of", [fingerprint, batch_fingerprints, ledger_fingerprints])
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_fingerprints_depend_on_the_values_of_objects(
     make: Callable[[int], Any],
     batch_of: Callable[[Any], Any],
-    prints: Callable[[Any], Any],
+    fingerprint_of: Callable[[Any], Any],
 ) -> None:
-    one = prints(batch_of(make(1)))
-    assert prints(batch_of(make(1))) == one
-    assert prints(batch_of(make(2))) != one
+    one = fingerprint_of(batch_of(make(1)))
+    assert fingerprint_of(batch_of(make(1))) == one
+    assert fingerprint_of(batch_of(make(2))) != one
 
 
 def test_a_table_is_known_by_its_values_and_not_by_its_blocks() -> None:

@@ -26,7 +26,7 @@ def rows() -> Any:
     return iter(np.arange(8.0).reshape(4, 2))
 
 
-def prints() -> list[str]:
+def fingerprints() -> list[str]:
     options: dict[str, Any] = {"seed": 3, "num_streams": 1, "check": 1}
     with DeterministicAugmenter(rows, Fading(), 0, **options) as augmenter:
         first = [fingerprint(batch) for batch in augmenter]
@@ -35,7 +35,7 @@ def prints() -> list[str]:
 
 
 def test_a_profile_function_goes_on_too() -> None:
-    plain = prints()
+    plain = fingerprints()
     names = set()
     profile_before = sys.getprofile()
 
@@ -44,7 +44,7 @@ def test_a_profile_function_goes_on_too() -> None:
 
     sys.setprofile(record_name)
     try:
-        assert prints() == plain
+        assert fingerprints() == plain
         assert sys.getprofile() is record_name
     finally:
         sys.setprofile(profile_before)

@@ -17,7 +17,7 @@ from detaug.nnunet import training_transforms, validation_transforms  # noqa: E4
 from tests.peers.acceptance import nnunet_pipeline as pipeline  # noqa: E402
 from tests.processes.purity.ways import making, run_all_ways, with_workers  # noqa: E402
 from tests.support.augmenters import Maker  # noqa: E402
-from tests.support.comparing import prints, take  # noqa: E402
+from tests.support.comparing import fingerprints_of, take  # noqa: E402
 from tests.support.witness import assert_made_by_workers, without_witness  # noqa: E402
 
 
@@ -66,7 +66,7 @@ def test_batches_are_the_same_in_all_ways(folder: Path, kind: str) -> None:
     assert not [words for words in found.words if "switched benchmark=True off" not in words]
     assert found.different() == []
     made = [*found.batches["0 workers"].values()]
-    assert len(set(prints(made))) == len(made)
+    assert len(set(fingerprints_of(made))) == len(made)
     size = pipeline.LARGER_PATCH if "validation" in kind else pipeline.PATCH
     assert made[0]["data"].shape == (2, 4 if "cascade" in kind else 1, *size)
     scales = 2 if kind.startswith("detaug's") else 3
@@ -79,7 +79,7 @@ def test_batches_are_the_same_in_all_ways(folder: Path, kind: str) -> None:
 def test_batches_are_the_same_under_every_start_method(
     make: Maker, mark: str, folder: Path, method: str
 ) -> None:
-    expected = prints(take(make(build(folder, "cascade"), None, 0, seed=4), 12))
+    expected = fingerprints_of(take(make(build(folder, "cascade"), None, 0, seed=4), 12))
     batches = take(
         make(
             build(folder, "cascade"), None, 2, seed=4, executor=LocalProcesses(start_method=method)
@@ -87,7 +87,7 @@ def test_batches_are_the_same_under_every_start_method(
         12,
     )
     assert_made_by_workers(method, batches)
-    assert prints(batches) == expected
+    assert fingerprints_of(batches) == expected
 
 
 def test_objects_of_the_user_keep_their_settings(make: Maker, folder: Path) -> None:

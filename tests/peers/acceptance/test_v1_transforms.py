@@ -28,7 +28,7 @@ from batchgenerators.transforms.spatial_transforms import (
 from batchgenerators.transforms.utility_transforms import NumpyToTensor
 
 from tests.processes.purity.ways import making, run_all_ways, with_workers
-from tests.support.comparing import prints
+from tests.support.comparing import fingerprints_of
 from tests.support.loaders import dawdle
 
 
@@ -79,4 +79,4 @@ def test_the_pipeline_gives_the_same_batches_in_all_ways(stateless: bool | None)
     batches = [*found.batches["0 workers"].values()]
     assert all(isinstance(batch["data"], torch.Tensor) for batch in batches)
     assert batches[0]["data"].shape == (2, 1, 12, 12, 12)
-    assert len(set(prints(batches))) == len(batches)
+    assert len(set(fingerprints_of(batches))) == len(batches)

@@ -22,7 +22,7 @@ import detaug
 from detaug.ledger.comparing import compare
 from detaug.objects.batch_pickling import pack
 from tests.support.augmenters import Maker, workers
-from tests.support.comparing import prints, take
+from tests.support.comparing import fingerprints_of, take
 from tests.support.faults import Chatty
 from tests.support.processes import own_processes
 from tests.support.waiting import exit_code
@@ -207,8 +207,8 @@ class InPlace:
 @pytest.mark.parametrize("transform", [None, InPlace()], ids=["no transform", "in place"])
 def test_batches_are_those_of_ordinary_arrays(make: Maker, transform: Any) -> None:
     options: dict[str, Any] = {"seed": 11, "batches_per_epoch": 12, "check": True}
-    expected = prints(take(make(InTheSlot(ordinary=True), transform, 0, **options), 12))
-    assert prints(take(make(InTheSlot(), transform, 2, **options), 12)) == expected
+    expected = fingerprints_of(take(make(InTheSlot(ordinary=True), transform, 0, **options), 12))
+    assert fingerprints_of(take(make(InTheSlot(), transform, 2, **options), 12)) == expected
 
 
 class Forks(DataLoader):

@@ -34,7 +34,7 @@ from detaug.batchgenerators import (
     NonDetMultiThreadedAugmenter,
     SingleThreadedAugmenter,
 )
-from tests.support.comparing import prints, take
+from tests.support.comparing import fingerprints_of, take
 from tests.support.loaders import IndexLoader, RandomSampler
 from tests.support.processes import own_processes, wait_until, worker_pids
 
@@ -198,14 +198,14 @@ def test_batches_are_of_the_same_form_and_number(name: str) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_numbers_of_workers_give_the_same_batches(name: str) -> None:
     text = changed(PROGRAMS[name])
-    expected = prints(Program(text, 0).batches())
-    assert prints(Program(text, 3).batches()) == expected
+    expected = fingerprints_of(Program(text, 0).batches())
+    assert fingerprints_of(Program(text, 3).batches()) == expected
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_killed_worker_changes_nothing(name: str) -> None:
     text = changed(PROGRAMS[name])
-    expected = prints(Program(text, 0).batches())
+    expected = fingerprints_of(Program(text, 0).batches())
     program = Program(text)
     batches = []
     for batch in program.loop(program.augmenter):
@@ -214,13 +214,13 @@ def test_a_killed_worker_changes_nothing(name: str) -> None:
             os.kill(worker_pids()[0], signal.SIGKILL)
     wait_until(lambda: program.augmenter.stats()["restarts"] == 1, "the worker is replaced")
     program.augmenter._finish()
-    assert prints(batches) == expected
+    assert fingerprints_of(batches) == expected
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_run_is_resumed_with_other_workers(name: str) -> None:
     text = changed(PROGRAMS[name])
-    expected = prints(Program(text, 0).batches())
+    expected = fingerprints_of(Program(text, 0).batches())
     first = Program(text)
     begun = take(first.loop(first.augmenter), 3)
     state = first.augmenter.state_dict()
@@ -229,7 +229,7 @@ def test_a_run_is_resumed_with_other_workers(name: str) -> None:
     rest.augmenter.load_state_dict(state)
     with rest.augmenter:
         continued = [next(rest.augmenter) for _ in range(4)]
-    assert prints(begun + continued) == expected[:7]
+    assert fingerprints_of(begun + continued) == expected[:7]
 
 
 # --- what the classes are
@@ -392,9 +392,9 @@ def test_seeds_are_as_theirs(
     assert augmenter.seeds == (list(seeds) if is_given else [None, None])
     assert ("drew seed" in caplog.text) != is_given
     with augmenter:
-        first = prints(take(augmenter, 3))
+        first = fingerprints_of(take(augmenter, 3))
         augmenter.restart()
-        assert (prints(take(augmenter, 3)) == first) == is_given
+        assert (fingerprints_of(take(augmenter, 3)) == first) == is_given
 
 
 # --- what ends

@@ -22,7 +22,7 @@ from detaug.verification import verify
 from tests.processes.acceptance import drawing
 from tests.processes.acceptance.drawing import DrawsFromMine
 from tests.support.augmenters import Maker
-from tests.support.comparing import prints, take
+from tests.support.comparing import fingerprints_of, take
 from tests.support.faults import RaisesAt
 from tests.support.loaders import IndexLoader, Noise, RandomLoader, RandomSampler, Samples, Walker
 
@@ -200,13 +200,13 @@ def test_the_callers_random_state_is_as_it_was_between_batches(make: Maker, n: i
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_what_the_caller_draws_in_between_changes_no_batch(make: Maker, n: int) -> None:
-    expected = prints(take(make(Walker(), Noise(), 0, seed=1), 10))
+    expected = fingerprints_of(take(make(Walker(), Noise(), 0, seed=1), 10))
     augmenter = make(Walker(), Noise(), n, seed=1)
     got = []
     for step in range(10):
         random.seed(step)
         np.random.seed(step)
         torch.manual_seed(step)
-        got += prints([next(augmenter)])
+        got += fingerprints_of([next(augmenter)])
         random.random(), np.random.rand(3), torch.rand(2)
     assert got == expected

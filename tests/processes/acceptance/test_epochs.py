@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.augmenters import Maker, cases_with_workers
-from tests.support.comparing import prints, take
+from tests.support.comparing import fingerprints_of, take
 from tests.support.faults import RaisesAt, Recorder
 from tests.support.loaders import (
     IndexLoader,
@@ -91,11 +91,11 @@ def test_no_epoch_is_empty_however_it_is_taken(make: Maker, loader: str, n: int)
         return make(make_loader(), None, processes, seed=3, **options)
 
     expected = new(0)
-    epochs = [prints(expected) for _ in range(len(LOOPS) + 1)]
+    epochs = [fingerprints_of(expected) for _ in range(len(LOOPS) + 1)]
     augmenter = new(n)
     for epoch, loop in zip(epochs, LOOPS, strict=False):
-        assert prints(LOOPS[loop](augmenter)) == epoch, loop
-    assert prints(augmenter) == epochs[-1]
+        assert fingerprints_of(LOOPS[loop](augmenter)) == epoch, loop
+    assert fingerprints_of(augmenter) == epochs[-1]
 
 
 @pytest.mark.parametrize(("loader", "n"), cases_with_workers(OF_FOUR, 2, BY_WORKERS))
@@ -109,15 +109,15 @@ def test_iter_at_an_unseen_end_after_resume(make: Maker, loader: str, n: int) ->
     take(first, 4)
     assert first.epoch == 0
     state = first.state_dict()
-    second = prints(first)
+    second = fingerprints_of(first)
     goes_on = new()
     goes_on.load_state_dict(state)
-    assert prints(goes_on) == second
+    assert fingerprints_of(goes_on) == second
     told = new()
     told.load_state_dict(state)
     told.set_epoch(0)
     assert list(told) == [], "the rest of the epoch that was asked for"
-    assert prints(told) == second
+    assert fingerprints_of(told) == second
 
 
 @pytest.mark.parametrize("loader", ["a number of batches", "no length"])
@@ -126,12 +126,12 @@ def test_iter_in_mid_epoch_loses_no_batch_and_epoch_and_step_name_the_one_that_i
     make: Maker, loader: str, n: int
 ) -> None:
     make_loader, options = OF_FOUR[loader]
-    expected = prints(make(make_loader(), None, 0, seed=3, **options))
+    expected = fingerprints_of(make(make_loader(), None, 0, seed=3, **options))
     augmenter = make(make_loader(), None, n, seed=3, **options)
     for step in range(4):
         iter(augmenter)
         assert (augmenter.epoch, augmenter.step) == (0, step)
-        assert prints([next(augmenter)]) == expected[step : step + 1]
+        assert fingerprints_of([next(augmenter)]) == expected[step : step + 1]
     with pytest.raises(StopIteration):
         next(augmenter)
     assert (augmenter.epoch, augmenter.step) == (1, 0)
@@ -171,18 +171,18 @@ def test_next_goes_on_for_ever_in_the_epoch_of_an_endless_loader(make: Maker, n:
 @pytest.mark.parametrize("n", [0, 2])
 def test_set_epoch_goes_to_the_first_step_of_that_epoch_from_anywhere(make: Maker, n: int) -> None:
     reference = make(RandomSampler(), Noise(), 0, **OPTIONS)
-    expected = [prints(reference) for _ in range(4)]
+    expected = [fingerprints_of(reference) for _ in range(4)]
     augmenter = make(RandomSampler(), Noise(), n, **OPTIONS)
     augmenter.set_epoch(3)
-    assert prints(augmenter) == expected[3]
+    assert fingerprints_of(augmenter) == expected[3]
     augmenter.set_epoch(1)
-    assert prints(take(augmenter, 2)) == expected[1][:2]
+    assert fingerprints_of(take(augmenter, 2)) == expected[1][:2]
     augmenter.set_epoch(1)
-    assert prints(augmenter) == expected[1]
-    assert prints(augmenter) == expected[2], "the epoch after the one that was set"
+    assert fingerprints_of(augmenter) == expected[1]
+    assert fingerprints_of(augmenter) == expected[2], "the epoch after the one that was set"
     augmenter.set_epoch(0)
     augmenter.set_epoch(0)
-    assert prints(augmenter) == expected[0]
+    assert fingerprints_of(augmenter) == expected[0]
 
 
 @pytest.mark.parametrize("ends", [False, True])

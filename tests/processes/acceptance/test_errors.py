@@ -17,7 +17,7 @@ from batchgenerators.transforms.abstract_transforms import Compose
 from detaug import transforms as t
 from detaug.errors import BatchError
 from tests.support.augmenters import Maker, cases_with_workers
-from tests.support.comparing import prints
+from tests.support.comparing import fingerprints_of
 from tests.support.faults import RaisesAt, ReaderError, UnpicklableError
 
 pytestmark = pytest.mark.timeout(120)
@@ -70,12 +70,12 @@ def test_error_shows_where_it_was_raised_and_how_to_replay_it_and_keeps_what_it_
 @pytest.mark.parametrize("n", [0, 2])
 def test_after_an_error_restart_or_set_epoch_run_into_it_again(make: Maker, n: int) -> None:
     augmenter = make(RaisesAt((2,)), None, n, seed=1, batches_per_epoch=6)
-    expected = prints(run_into_error(augmenter)[0])
+    expected = fingerprints_of(run_into_error(augmenter)[0])
     augmenter.set_epoch(0)
-    assert prints(run_into_error(augmenter)[0]) == expected
+    assert fingerprints_of(run_into_error(augmenter)[0]) == expected
     augmenter.restart()
     batches, _ = run_into_error(augmenter)
-    assert prints(batches) == expected[len(expected) - len(batches) :]
+    assert fingerprints_of(batches) == expected[len(expected) - len(batches) :]
 
 
 @pytest.mark.parametrize("kind", ["value", "reader"])

@@ -27,7 +27,7 @@ from tests.processes.acceptance.test_datasets import Sharded
 from tests.processes.acceptance.test_loaders import UnevenStreams
 from tests.processes.acceptance.test_skipped_errors import BadItems
 from tests.processes.purity.ways import run_all_ways, with_workers
-from tests.support.comparing import prints
+from tests.support.comparing import fingerprints_of
 from tests.support.faults import RaisesAt
 from tests.support.loaders import IndexLoader, Noise, Samples, Walker
 from tests.support.loaders import RandomSampler as Sampler
@@ -197,7 +197,7 @@ def test_batches_are_the_same_for_any_workers_killed_resumed_and_replayed(
     assert found.different() == []
     whole = [set(found.batches[f"{number} workers"]) for number in processes]
     assert whole[0] == whole[-1]
-    epochs = [prints(found.epoch("0 workers", epoch)) for epoch in (0, 2)]
+    epochs = [fingerprints_of(found.epoch("0 workers", epoch)) for epoch in (0, 2)]
     assert min(map(len, epochs)) > 3
     assert (epochs[0] == epochs[1]) == (source in THE_SAME_EVERY_EPOCH)
 
@@ -206,7 +206,7 @@ def by_step(augmenter: DeterministicAugmenter) -> dict[int, str]:
     """An epoch's batches."""
     found = {}
     for batch in augmenter:
-        found[augmenter._schedule.last_position.step] = prints([batch])[0]
+        found[augmenter._schedule.last_position.step] = fingerprints_of([batch])[0]
     return found
 
 

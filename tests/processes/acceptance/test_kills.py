@@ -14,7 +14,7 @@ import pytest
 from detaug import LocalProcesses
 from tests.support import witness
 from tests.support.augmenters import Maker
-from tests.support.comparing import prints, take
+from tests.support.comparing import fingerprints_of, take
 from tests.support.faults import DiesInPickling
 from tests.support.loaders import RandomLoader, RandomSampler, Walker
 from tests.support.processes import own_processes
@@ -26,12 +26,12 @@ pytestmark = pytest.mark.timeout(120)
 def test_worker_that_dies_while_it_hands_its_batch_over_is_replaced(
     make: Maker, mark: str, tmp_path: Path
 ) -> None:
-    expected = prints(take(make(RandomLoader(), None, 0, seed=4), 10))
+    expected = fingerprints_of(take(make(RandomLoader(), None, 0, seed=4), 10))
     flag = tmp_path / "died"
     batches = take(make(DiesInPickling(4, str(flag)), None, 2, seed=4), 10)
     assert flag.exists()
     assert batches[4].pop("lethal").flag == str(flag)
-    assert prints(batches) == expected
+    assert fingerprints_of(batches) == expected
 
 
 def victims_below(augmenter: Any, start_method: str) -> list[int]:
@@ -57,7 +57,7 @@ def victims_below(augmenter: Any, start_method: str) -> list[int]:
 def test_every_process_below_the_augmenter_may_be_killed_in_turn(
     make: Maker, mark: str, start_method: str, loader: type
 ) -> None:
-    expected = prints(take(make(loader(), None, 0, seed=6, num_streams=4), 40))
+    expected = fingerprints_of(take(make(loader(), None, 0, seed=6, num_streams=4), 40))
     number = 2 if start_method == "fork" else 1  # a fresh interpreter takes seconds
     executor = LocalProcesses(start_method=start_method)
     augmenter = make(loader(), None, number, seed=6, num_streams=4, executor=executor)
@@ -75,14 +75,14 @@ def test_every_process_below_the_augmenter_may_be_killed_in_turn(
         batches += take(augmenter, 4)
     assert killed >= 1
     batches += take(augmenter, 40 - len(batches))
-    assert prints(batches) == expected
+    assert fingerprints_of(batches) == expected
 
 
 def test_forked_replacement_knows_nothing_of_what_the_parent_did_later(
     make: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(witness, "MARK", "before the start")
-    expected = prints(take(make(RandomSampler(), None, 0, seed=6), 30))
+    expected = fingerprints_of(take(make(RandomSampler(), None, 0, seed=6), 30))
     augmenter = make(RandomSampler(), None, 1, seed=6)
     batches = take(augmenter, 4)
     monkeypatch.setattr(witness, "MARK", "later")
@@ -90,7 +90,7 @@ def test_forked_replacement_knows_nothing_of_what_the_parent_did_later(
     batches += take(augmenter, 26)
     assert len({batch[WITNESS]["pid"] for batch in batches}) == 2
     assert {batch[WITNESS]["mark"] for batch in batches} == {"before the start"}
-    assert prints(batches) == expected
+    assert fingerprints_of(batches) == expected
 
 
 def test_close_does_not_wait_for_a_stopped_worker(make: Maker, mark: str) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from detaug import DeterministicAugmenter, LocalProcesses
 from tests.support.augmenters import Maker
-from tests.support.comparing import prints, take, through_json
+from tests.support.comparing import fingerprints_of, take, through_json
 from tests.support.processes import wait_until
 from tests.support.stateful_loaders import (
     Chain,
@@ -71,7 +71,7 @@ def test_run_goes_on_at_any_step_with_the_same_bytes_and_without_stepping(
     for _ in range(24):
         states.append(through_json(whole.state_dict()))
         batches += batches_over_epochs(whole, 1)
-    expected = prints(batches)
+    expected = fingerprints_of(batches)
     # Three streams have a worker each; that of a single one is killed below.
     resumes = [(1, 0), (5, 0), (BATCHES, 0), (14, 0), (17, 3 if streams == 3 else 0)]
     for k, n in resumes:
@@ -79,7 +79,7 @@ def test_run_goes_on_at_any_step_with_the_same_bytes_and_without_stepping(
         resumed.load_state_dict(states[k])
         assert resumed.state_dict() == states[k], f"after {k} batches"
         diary.unlink()
-        assert prints(batches_over_epochs(resumed, 6)) == expected[k : k + 6], (
+        assert fingerprints_of(batches_over_epochs(resumed, 6)) == expected[k : k + 6], (
             f"after {k} batches, {n} processes"
         )
         make.close()
@@ -113,7 +113,7 @@ def test_batch_that_is_put_back_takes_its_state_with_it(make: Maker, diary: Path
     batches += take(augmenter, 1)
     resumed = make(Chain(diary), None, 0, seed=3)
     resumed.load_state_dict(state)
-    assert prints(take(resumed, 1)) == prints(batches[-1:])
+    assert fingerprints_of(take(resumed, 1)) == fingerprints_of(batches[-1:])
 
 
 def test_states_go_with_the_state_dict_as_one_string_and_may_be_absent(
@@ -121,16 +121,16 @@ def test_states_go_with_the_state_dict_as_one_string_and_may_be_absent(
 ) -> None:
     augmenter = make(Chain(diary), None, 0, seed=3, num_streams=2)
     assert "loader_states" not in augmenter.state_dict()
-    expected = prints(take(augmenter, 5))
+    expected = fingerprints_of(take(augmenter, 5))
     state = augmenter.state_dict()
     assert all(type(value) in (int, str) for value in state.values())
-    rest = prints(take(augmenter, 2))
+    rest = fingerprints_of(take(augmenter, 2))
     del state["loader_states"]  # as older versions saved it
     older = make(Chain(diary), None, 0, seed=3, num_streams=2)
     older.load_state_dict(state)
-    assert prints(take(older, 2)) == rest
+    assert fingerprints_of(take(older, 2)) == rest
     stepped = make(SteppedChain(diary), None, 0, seed=3, num_streams=2)
-    assert prints(take(stepped, 5)) == expected
+    assert fingerprints_of(take(stepped, 5)) == expected
     assert "loader_states" not in stepped.state_dict()
 
 
@@ -138,17 +138,17 @@ def test_states_go_with_the_state_dict_as_one_string_and_may_be_absent(
 def test_replay_before_and_behind_the_loaded_place(make: Maker, diary: Path, n: int) -> None:
     options: dict[str, Any] = {"seed": 3, "num_streams": 2, "check": False}
     first = make(Chain(diary), Noise(), 0, **options)
-    expected = prints(take(first, 30))
+    expected = fingerprints_of(take(first, 30))
     state = first.state_dict()
-    expected += prints(take(first, 6))
+    expected += fingerprints_of(take(first, 6))
     resumed = make(Chain(diary), Noise(), n, **options)
     resumed.load_state_dict(state)
     diary.unlink()
-    assert prints([resumed.replay(0, 33)]) == expected[33:34]
+    assert fingerprints_of([resumed.replay(0, 33)]) == expected[33:34]
     assert len(calls(diary)) == 2
-    assert prints([resumed.replay(0, 7)]) == expected[7:8]
-    assert prints(take(resumed, 6)) == expected[30:]
-    assert prints([resumed.replay(0, 29)]) == expected[29:30]
+    assert fingerprints_of([resumed.replay(0, 7)]) == expected[7:8]
+    assert fingerprints_of(take(resumed, 6)) == expected[30:]
+    assert fingerprints_of([resumed.replay(0, 29)]) == expected[29:30]
 
 
 @pytest.mark.parametrize("n", [0, 2])
@@ -161,12 +161,12 @@ def test_states_are_loaded_into_a_running_augmenter_backwards_and_forwards(
     for _ in range(30):
         states.append(augmenter.state_dict())
         batches += batches_over_epochs(augmenter, 1)
-    expected = prints(batches)
+    expected = fingerprints_of(batches)
     for k in (4, 20, 11, 0, 23):
         augmenter.load_state_dict(states[k])
-        assert prints(batches_over_epochs(augmenter, 7)) == expected[k : k + 7]
+        assert fingerprints_of(batches_over_epochs(augmenter, 7)) == expected[k : k + 7]
     augmenter.set_epoch(1)
-    assert prints(take(augmenter, 4)) == expected[BATCHES : BATCHES + 4]
+    assert fingerprints_of(take(augmenter, 4)) == expected[BATCHES : BATCHES + 4]
 
 
 def test_worker_killed_after_a_resume_is_rebuilt_from_the_loaded_state(
@@ -176,7 +176,7 @@ def test_worker_killed_after_a_resume_is_rebuilt_from_the_loaded_state(
     first = make(Chain(diary), Noise(), 0, **options)
     take(first, 60)
     state = first.state_dict()
-    expected = prints(take(first, 30))
+    expected = fingerprints_of(take(first, 30))
     resumed = make(Chain(diary), Noise(), 2, **options)
     resumed.load_state_dict(state)
     got = take(resumed, 10)
@@ -184,20 +184,20 @@ def test_worker_killed_after_a_resume_is_rebuilt_from_the_loaded_state(
     diary.unlink()
     os.kill(killed, signal.SIGKILL)
     got += take(resumed, 20)
-    assert prints(got) == expected
+    assert fingerprints_of(got) == expected
     # no more than what it had made since the load, and what was made anew
     assert len(calls(diary)) <= 5 + 20 + 8 + 4
 
 
 def test_worker_killed_in_a_run_is_rebuilt_from_its_last_states(make: Maker, diary: Path) -> None:
     options: dict[str, Any] = {"seed": 3, "num_streams": 1}
-    expected = prints(take(make(Chain(diary), Noise(), 0, **options), 130))
+    expected = fingerprints_of(take(make(Chain(diary), Noise(), 0, **options), 130))
     augmenter = make(Chain(diary), Noise(), 1, 2, check=False, **options)
     got = take(augmenter, 100)
     first = got[-1]["witness"]["pid"]
     os.kill(first, signal.SIGKILL)
     got += take(augmenter, 30)
-    assert prints(got) == expected
+    assert fingerprints_of(got) == expected
     second = got[-1]["witness"]["pid"]
     assert second != first
     assert calls(diary).count(second) <= 30 + 8
@@ -212,7 +212,7 @@ def test_state_that_is_not_plain_is_said_once_and_stepped_forward(
         first = make(Tuples(diary), Noise(), n, **options)
         take(first, 7)
         state = first.state_dict()
-        rest = prints(take(first, 4))
+        rest = fingerprints_of(take(first, 4))
         make.close()
     assert "loader_states" not in state
     (record,) = (record for record in caplog.records if "stepped forward" in record.message)
@@ -220,7 +220,7 @@ def test_state_that_is_not_plain_is_said_once_and_stepped_forward(
     assert "come back unchanged from JSON" in record.message
     second = make(Tuples(diary), Noise(), n, **options)
     second.load_state_dict(state)
-    assert prints(take(second, 4)) == rest
+    assert fingerprints_of(take(second, 4)) == rest
 
 
 @pytest.mark.parametrize(("n", "check_every"), [(0, 1), (1, 0)])
@@ -231,11 +231,11 @@ def test_loader_that_refuses_its_state_is_stepped_forward(
     first = make(Refusing(diary), Noise(), 0, check=False, **options)
     take(first, 7)
     state = first.state_dict()
-    rest = prints(take(first, 12))
+    rest = fingerprints_of(take(first, 12))
     second = make(Refusing(diary), Noise(), n, check=check_every, **options)
     second.load_state_dict(state)
     with caplog.at_level(logging.WARNING, logger="detaug"):
-        assert prints(take(second, 12)) == rest
+        assert fingerprints_of(take(second, 12)) == rest
         make.close()
     assert "no way back; its streams are stepped forward instead" in caplog.text
     assert second.stats()["mismatches"] == 0
@@ -280,7 +280,7 @@ def test_states_travel_to_new_interpreters(make: Maker, diary: Path) -> None:
     first = make(OwnGenerator(diary), Noise(), 0, **options)
     take(first, 20)
     state = first.state_dict()
-    expected = prints(take(first, 4))
+    expected = fingerprints_of(take(first, 4))
     resumed = make(OwnGenerator(diary), Noise(), 1, executor=LocalProcesses("spawn"), **options)
     resumed.load_state_dict(state)
-    assert prints(take(resumed, 4)) == expected
+    assert fingerprints_of(take(resumed, 4)) == expected

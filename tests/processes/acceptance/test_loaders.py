@@ -16,7 +16,7 @@ from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBa
 from batchgenerators.examples.multithreaded_dataloading import DummyDL
 
 from tests.support.augmenters import Maker, cases_with_workers
-from tests.support.comparing import prints, take, through_json
+from tests.support.comparing import fingerprints_of, take, through_json
 from tests.support.loaders import IndexLoader, Noise, RandomLoader
 from tests.support.processes import own_processes
 
@@ -146,7 +146,7 @@ def test_old_style_seeds_are_a_seed_with_as_many_streams(make: Maker) -> None:
     seeds = [100, 101, 102]
     old = make(RandomLoader(), Noise(), 3, 2, seeds)
     new = make(RandomLoader(), Noise(), 0, seed=seeds, num_streams=3)
-    assert prints(take(old, 9)) == prints(take(new, 9))
+    assert fingerprints_of(take(old, 9)) == fingerprints_of(take(new, 9))
 
 
 class IteratorOnly:
@@ -278,15 +278,15 @@ def test_a_finite_loader_with_a_shuffle_of_its_own_goes_on_from_pass_to_pass(
 @pytest.mark.parametrize("n", [0, 2])
 def test_its_epochs_are_entered_in_any_order(make: Maker, n: int) -> None:
     whole = make(OwnOrder(), None, 0, seed=1, batches_per_epoch=4)
-    epochs = [prints(whole) for _ in range(4)]
+    epochs = [fingerprints_of(whole) for _ in range(4)]
     jumping = make(OwnOrder(), None, n, seed=1, batches_per_epoch=4)
     for epoch in (3, 1, 2):
         jumping.set_epoch(epoch)
-        assert prints(take(jumping, 3)) == epochs[epoch][:3]
+        assert fingerprints_of(take(jumping, 3)) == epochs[epoch][:3]
     resumed = make(OwnOrder(), None, n, seed=1, batches_per_epoch=4)
     resumed.load_state_dict(through_json(jumping.state_dict()))
-    assert prints(resumed) == epochs[2][3:]
-    assert prints(resumed) == epochs[3]
+    assert fingerprints_of(resumed) == epochs[2][3:]
+    assert fingerprints_of(resumed) == epochs[3]
 
 
 def test_a_loader_that_asks_for_indices_makes_no_batch_to_find_out(make: Maker) -> None:

@@ -14,7 +14,7 @@ import pytest
 from detaug import DataLoader, DeterministicAugmenter
 from detaug.seeding.ranks import LAUNCHERS, RankUnknown
 from tests.support.augmenters import Maker
-from tests.support.comparing import prints, take, through_json
+from tests.support.comparing import fingerprints_of, take, through_json
 from tests.support.loaders import IndexLoader, RandomSampler, Samples
 from tests.support.stateful_loaders import Chain
 
@@ -54,11 +54,11 @@ def test_ranks_get_what_the_tail_says_and_len_says_so_too(
     make: Maker, source: str, tail: str
 ) -> None:
     alone = SOURCES[source](make)
-    whole = [prints(alone), prints(alone)]
+    whole = [fingerprints_of(alone), fingerprints_of(alone)]
     for rank, expected in enumerate(TEN[tail]):
         augmenter = SOURCES[source](make, rank=rank, world_size=4, tail=tail)
         assert len(augmenter) == len(expected)
-        assert [prints(augmenter), prints(augmenter)] == [
+        assert [fingerprints_of(augmenter), fingerprints_of(augmenter)] == [
             [epoch[step] for step in expected] for epoch in whole
         ]
 
@@ -160,18 +160,18 @@ def test_loaders_with_states_of_their_own_go_on_in_other_ranks(
         return make(Chain(tmp_path / "diary"), None, n, **options, **place)
 
     alone = make(Chain(tmp_path / "diary"), None, 0, **options)
-    whole = [*prints(alone), *prints(alone)]
+    whole = [*fingerprints_of(alone), *fingerprints_of(alone)]
     seen, state = [], None
     for size in (2, 3, 4):
         ranks = Ranks(rank_of, size, state)
-        seen += prints(ranks.rounds(2))
+        seen += fingerprints_of(ranks.rounds(2))
         state = ranks.state(size - 1)
         make.close()
     assert "loader_states" in state
     ranks = Ranks(rank_of, 2, state)
-    seen += prints(ranks.rest())
+    seen += fingerprints_of(ranks.rest())
     assert seen == whole[:30]
-    assert prints(ranks.rest()) == whole[30:]
+    assert fingerprints_of(ranks.rest()) == whole[30:]
 
 
 def test_an_older_state_dict_is_that_of_ranks_that_began_the_epoch(make: Maker) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from detaug import DeterministicAugmenter, LocalProcesses, StateMismatch
 from tests.support.augmenters import Maker
-from tests.support.comparing import prints, take, through_json
+from tests.support.comparing import fingerprints_of, take, through_json
 from tests.support.loaders import Noise, OtherNoise, RandomLoader, RandomSampler, Walker
 from tests.support.witness import assert_made_by_workers
 
@@ -18,7 +18,7 @@ OPTIONS: dict[str, Any] = {"seed": 77, "num_streams": 4, "batches_per_epoch": BA
 
 def three_epochs(make: Maker, loader: Any) -> list[str]:
     augmenter = make(loader, Noise(), 0, **OPTIONS)
-    return [p for _ in range(3) for p in prints(augmenter)]
+    return [p for _ in range(3) for p in fingerprints_of(augmenter)]
 
 
 @pytest.mark.parametrize("loader", [RandomSampler, Walker])
@@ -37,7 +37,7 @@ def test_state_goes_from_any_number_of_processes_and_start_method_to_any_other(
     third.load_state_dict(second.state_dict())
     batches += take(third, 2)
     assert_made_by_workers(start_method, batches[:2])
-    assert prints(batches) == whole[2:BATCHES]
+    assert fingerprints_of(batches) == whole[2:BATCHES]
 
 
 @pytest.mark.parametrize("n", [0, 2])
@@ -49,7 +49,7 @@ def test_resumed_training_loop_of_the_design_sees_the_same_batches(make: Maker, 
         for epoch in range(augmenter.epoch, 3):
             augmenter.set_epoch(epoch)
             for batch in augmenter:
-                seen += [(epoch, p) for p in prints([batch])]
+                seen += [(epoch, p) for p in fingerprints_of([batch])]
                 if len(seen) == stop_after:
                     return seen
         return seen
@@ -84,12 +84,12 @@ def test_set_epoch_after_loading_keeps_the_position_only_for_the_loaded_epoch_an
     again.load_state_dict(state)
     again.set_epoch(2)
     assert (again.epoch, again.step) == (2, 0)
-    assert prints(take(again, 2)) == whole[12:14]
+    assert fingerprints_of(take(again, 2)) == whole[12:14]
 
     again.load_state_dict(state)
     next(again)
     again.set_epoch(1)
-    assert prints(take(again, 2)) == whole[6:8]
+    assert fingerprints_of(take(again, 2)) == whole[6:8]
 
 
 def test_stateless_source_resumes_at_a_late_step_without_making_the_earlier_ones(
@@ -100,15 +100,15 @@ def test_stateless_source_resumes_at_a_late_step_without_making_the_earlier_ones
     late.load_state_dict({**late.state_dict(), "step": 1_000_000})
     batch = next(late)
     assert batch["where"] == (0, 1_000_000)
-    assert prints([late.replay(0, 1_000_000)]) == prints([batch])
+    assert fingerprints_of([late.replay(0, 1_000_000)]) == fingerprints_of([batch])
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_steps_of_replay_are_those_of_the_global_stream(make: Maker, rank: int) -> None:
     augmenter = make(RandomSampler(), None, 0, seed=1, rank=rank, world_size=2)
     first, second = take(augmenter, 2)
-    assert prints([augmenter.replay(0, rank)]) == prints([first])
-    assert prints([augmenter.replay(0, rank + 2)]) == prints([second])
+    assert fingerprints_of([augmenter.replay(0, rank)]) == fingerprints_of([first])
+    assert fingerprints_of([augmenter.replay(0, rank + 2)]) == fingerprints_of([second])
 
 
 PIPELINE: dict[str, Any] = {"seed": 5, "num_streams": 4, "batches_per_epoch": 8, "version": "a"}
@@ -123,10 +123,10 @@ def test_delays_caches_and_processes_are_no_part_of_the_pipeline(make: Maker) ->
 
 
 def test_running_workers_go_on_after_a_state_that_was_refused(make: Maker) -> None:
-    expected = prints(make(RandomLoader(), Noise(), 0, **PIPELINE))
+    expected = fingerprints_of(make(RandomLoader(), Noise(), 0, **PIPELINE))
     running = make(RandomLoader(), Noise(), 2, **PIPELINE)
     take(running, 2)
     other = make(RandomLoader(), OtherNoise(), 0, **PIPELINE)
     with pytest.raises(StateMismatch, match="OtherNoise"):
         running.load_state_dict(other.state_dict())
-    assert prints(running) == expected[2:]
+    assert fingerprints_of(running) == expected[2:]

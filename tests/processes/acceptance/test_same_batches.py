@@ -13,7 +13,7 @@ import pytest
 
 from detaug import LocalProcesses
 from tests.support.augmenters import Maker
-from tests.support.comparing import prints, take
+from tests.support.comparing import fingerprints_of, take
 from tests.support.loaders import Noise, RandomSampler, Walker
 from tests.support.witness import assert_made_by_workers
 
@@ -32,7 +32,7 @@ def expected() -> Callable[[type], list[str]]:
     def of(loader: type) -> list[str]:
         if loader not in known:
             maker = Maker()
-            known[loader] = prints(all_epochs(maker(loader(), Noise(), 0, **OPTIONS)))
+            known[loader] = fingerprints_of(all_epochs(maker(loader(), Noise(), 0, **OPTIONS)))
             maker.close()
             assert len(set(known[loader])) == EPOCHS * BATCHES
         return known[loader]
@@ -56,7 +56,7 @@ def test_processes_start_method_and_delays_do_not_change_the_batches(
     arguments = (slow, Noise(delay=0.02), n, n, None, True, 0.002)
     batches = all_epochs(make(*arguments, executor=LocalProcesses(start_method), **OPTIONS))
     assert_made_by_workers(start_method, batches, at_least=n)
-    assert prints(batches) == expected(loader)
+    assert fingerprints_of(batches) == expected(loader)
 
 
 class Counts:
@@ -90,17 +90,17 @@ def changed(loader: Walker, transform: Counts) -> tuple[Walker, Counts]:
 @pytest.mark.parametrize("n", [0, 2])
 def test_what_changes_after_the_start_reaches_no_batch(make: Maker, n: int) -> None:
     loader, transform = Walker(), Counts()
-    expected = prints(take(make(Walker(), Counts(), 0, seed=1), 10))
+    expected = fingerprints_of(take(make(Walker(), Counts(), 0, seed=1), 10))
     augmenter = make(loader, transform, n, seed=1)
     augmenter._start()
     changed(loader, transform)
-    assert prints(take(augmenter, 10)) == expected
+    assert fingerprints_of(take(augmenter, 10)) == expected
 
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_what_changes_before_the_first_batch_counts(make: Maker, n: int) -> None:
     loader, transform = Walker(), Counts()
-    expected = prints(take(make(*changed(Walker(), Counts()), 0, seed=1), 10))
+    expected = fingerprints_of(take(make(*changed(Walker(), Counts()), 0, seed=1), 10))
     augmenter = make(loader, transform, n, seed=1)
     changed(loader, transform)
-    assert prints(take(augmenter, 10)) == expected
+    assert fingerprints_of(take(augmenter, 10)) == expected

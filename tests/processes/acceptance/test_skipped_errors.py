@@ -17,7 +17,7 @@ import pytest
 from detaug import Skip, current
 from detaug.errors import BatchError
 from tests.support.augmenters import Maker, cases_with_workers
-from tests.support.comparing import prints, take
+from tests.support.comparing import fingerprints_of, take
 from tests.support.faults import RaisesAt, TransformRaisesAt
 from tests.support.loaders import IndexLoader, RandomLoader
 
@@ -34,11 +34,11 @@ def steps(batches: list[Any]) -> list[int]:
 def test_failing_steps_are_left_out_and_the_others_are_unchanged(
     make: Maker, n: int, stateless: bool
 ) -> None:
-    good = prints(make(RandomLoader(), None, 0, seed=1, batches_per_epoch=12))
+    good = fingerprints_of(make(RandomLoader(), None, 0, seed=1, batches_per_epoch=12))
     for _ in range(2):
         batches = list(make(RaisesAt(BAD), None, n, stateless=stateless, **OPTIONS))
         assert steps(batches) == [1, 2, 5, 6, 7, 8, 10, 11]
-        assert prints(batches) == [p for step, p in enumerate(good) if step not in BAD]
+        assert fingerprints_of(batches) == [p for step, p in enumerate(good) if step not in BAD]
 
 
 class BadItems(IndexLoader):
@@ -304,7 +304,7 @@ def test_what_a_handler_of_the_program_raises_is_no_error_of_the_batch(
             next(augmenter)
         assert not isinstance(caught.value, BatchError)
     expected = make(RandomLoader(), None, 0, seed=1, batches_per_epoch=12, num_streams=2)
-    assert prints(augmenter) == prints(expected)[3:]
+    assert fingerprints_of(augmenter) == fingerprints_of(expected)[3:]
 
 
 class LimitsItself(RandomLoader):

@@ -13,7 +13,7 @@ from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
 import detaug
 from detaug import LocalProcesses
 from tests.support.augmenters import Maker
-from tests.support.comparing import prints, take
+from tests.support.comparing import fingerprints_of, take
 from tests.support.loaders import RandomLoader
 from tests.support.witness import assert_made_by_workers
 
@@ -39,7 +39,7 @@ def test_local_class_as_loader_and_transform(make: Maker, start_method: str) -> 
         def __call__(self, **batch: Any) -> dict[str, Any]:
             return {**batch, "step": detaug.current().step}
 
-    expected = prints(take(make(LocalLoader(None, 3), LocalTransform(), 0, seed=1), 6))
+    expected = fingerprints_of(take(make(LocalLoader(None, 3), LocalTransform(), 0, seed=1), 6))
     batches = take(
         make(
             LocalLoader(None, 3),
@@ -50,7 +50,7 @@ def test_local_class_as_loader_and_transform(make: Maker, start_method: str) -> 
         ),
         6,
     )
-    assert prints(batches) == expected
+    assert fingerprints_of(batches) == expected
     assert [batch["step"] for batch in batches] == list(range(6))
 
 

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, get_worker_info
 
 from detaug import BatchError, Skip
 from tests.support.augmenters import Maker
-from tests.support.comparing import prints
+from tests.support.comparing import fingerprints_of
 from tests.support.processes import wait_until, worker_pids
 
 
@@ -66,12 +66,12 @@ def test_worker_init_fn_is_called_once_in_every_process_and_its_seeds_change_not
     make: Maker, tmp_path: Path
 ) -> None:
     call, none = opened(make, tmp_path / "none", 0)
-    expected = [*prints(none), *prints(none)]
+    expected = [*fingerprints_of(none), *fingerprints_of(none)]
     assert call.calls() == ["0 of 1\n"]
     call, three = opened(make, tmp_path / "three", 3)
-    assert [*prints(three), *prints(three)] == expected
+    assert [*fingerprints_of(three), *fingerprints_of(three)] == expected
     wait_until(
-        lambda: bool(prints(three)) and len(call.calls()) == 3,
+        lambda: bool(fingerprints_of(three)) and len(call.calls()) == 3,
         "one that started late has made a batch",
     )
     assert call.calls() == ["0 of 3\n", "1 of 3\n", "2 of 3\n"]

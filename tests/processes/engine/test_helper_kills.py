@@ -38,7 +38,7 @@ class Scaled:
         return {"data": np.random.random(100) * FACTOR}
 
 
-def prints(augmenter: DeterministicAugmenter, n: int) -> list[str]:
+def fingerprints_of(augmenter: DeterministicAugmenter, n: int) -> list[str]:
     return [fingerprint(next(augmenter)) for _ in range(n)]
 
 
@@ -46,7 +46,7 @@ def prints(augmenter: DeterministicAugmenter, n: int) -> list[str]:
 def expected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(sys.modules[__name__], "FACTOR", 7.5)
     with DeterministicAugmenter(Scaled(), None, 0, seed=3) as alone:
-        return prints(alone, 80)
+        return fingerprints_of(alone, 80)
 
 
 def helper_of(augmenter: DeterministicAugmenter) -> Any:
@@ -59,13 +59,13 @@ def test_death_of_the_helper_of_forks_is_a_clear_error_and_restart_goes_on(
     make: Maker, expected: list[str]
 ) -> None:
     augmenter = make(Scaled(), None, 2, seed=3)
-    batches = prints(augmenter, 5)
+    batches = fingerprints_of(augmenter, 5)
     os.kill(helper_of(augmenter).pid, signal.SIGKILL)
     wait_until(lambda: augmenter._engine._fatal is not None, "the loss is noticed")  # type: ignore[union-attr]
     error = ""
     while not error:
         try:
-            batches += prints(augmenter, 1)  # what was ready is still given
+            batches += fingerprints_of(augmenter, 1)  # what was ready is still given
         except RuntimeError as raised:
             error = str(raised)
     assert "the helper process, from which this augmenter's workers are forked, was killed" in error
@@ -75,7 +75,7 @@ def test_death_of_the_helper_of_forks_is_a_clear_error_and_restart_goes_on(
     assert state["step"] == len(batches)
     augmenter.restart()
     augmenter.load_state_dict(state)
-    batches += prints(augmenter, 10)
+    batches += fingerprints_of(augmenter, 10)
     assert batches == expected[: len(batches)]
 
 
@@ -85,11 +85,11 @@ def test_dead_worker_is_noticed_at_once_though_the_program_ignores_its_children(
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         with DeterministicAugmenter(Scaled(), None, 1, seed=3, check=False) as augmenter:
-            batches = prints(augmenter, 2)
+            batches = fingerprints_of(augmenter, 2)
             for _ in range(3):
                 (pid,) = worker_pids()
                 os.kill(pid, signal.SIGKILL)
-                batches += prints(augmenter, 6)
+                batches += fingerprints_of(augmenter, 6)
             assert batches == expected[: len(batches)]
             pids = [helper_of(augmenter).pid]
         said = [record.getMessage() for record in caplog.records]

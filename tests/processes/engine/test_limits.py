@@ -24,7 +24,7 @@ from detaug.errors import BatchError
 from detaug.system.limits import LimitReached, lines
 from tests.processes.engine.misbehaving import MeetsALimit
 from tests.support.augmenters import Maker
-from tests.support.comparing import prints, take
+from tests.support.comparing import fingerprints_of, take
 from tests.support.loaders import RandomLoader
 from tests.support.processes import (
     Script,
@@ -115,7 +115,7 @@ def test_start_without_descriptors_says_so_and_leaves_nothing(make: Maker, left:
 
 def test_parent_without_descriptors_says_so_and_goes_on_when_there_are_some(make: Maker) -> None:
     options = {"seed": 1, "batches_per_epoch": 20, "check": False}
-    expected = prints(make(Kilobytes(), None, 0, **options))
+    expected = fingerprints_of(make(Kilobytes(), None, 0, **options))
     augmenter = make(Kilobytes(), None, 2, **options)
     first = next(augmenter)
     # The engine gives back what it started with, in its own thread: none of that is to be free
@@ -133,7 +133,7 @@ def test_parent_without_descriptors_says_so_and_goes_on_when_there_are_some(make
         held += [next(augmenter) for _ in range(19)]
     del first, held
     augmenter.set_epoch(0)
-    assert prints(augmenter) == expected
+    assert fingerprints_of(augmenter) == expected
 
 
 def test_no_processes_left_is_said_with_the_limit(script: Callable[..., Script]) -> None:
@@ -176,15 +176,15 @@ def test_the_others_go_on_without_a_worker_that_cannot_be_started(
     monkeypatch.setattr(os, "fork", fork_if_there_is_room)
     monkeypatch.setattr(pool, "_START_PAUSE", 0.1)
     options = {"seed": 1, "stateless": stateless, "num_streams": 2}
-    expected = prints(take(make(RandomLoader(), None, 0, **options), 30))
+    expected = fingerprints_of(take(make(RandomLoader(), None, 0, **options), 30))
     augmenter = make(RandomLoader(), None, 2, **options)
     batches = take(augmenter, 4)
     full.touch()
     os.kill(batches[-1][WITNESS]["pid"], signal.SIGKILL)
-    assert prints([*batches, *take(augmenter, 20)]) == expected[:24]
+    assert fingerprints_of([*batches, *take(augmenter, 20)]) == expected[:24]
     wait_until(lambda: "The other workers continue" in caplog.text, "a worker is given up")
     full.unlink()
-    assert prints(take(augmenter, 6)) == expected[24:]
+    assert fingerprints_of(take(augmenter, 6)) == expected[24:]
 
 
 LIMIT = 1536 << 20
@@ -269,7 +269,7 @@ def test_worker_that_the_kernel_kills_for_want_of_memory_is_recognised_and_its_b
 def test_workers_are_killed_before_the_process_that_trains(make: Maker) -> None:
     mine = int(Path("/proc/self/oom_score_adj").read_text())
     augmenter = make(RandomLoader(), None, 2, seed=3)
-    assert prints(take(augmenter, 2))
+    assert fingerprints_of(take(augmenter, 2))
     pids = worker_pids()
     assert len(pids) == 2
     for pid in pids:

@@ -20,16 +20,16 @@ TRAINER = """
     for name in ("SIGTERM", "SIGUSR1", "SIGHUP"):
         signal.signal(getattr(signal, name), lambda number, frame: asked.append(number))
     aug = augmenter()
-    pids, prints = set(), []
+    pids, fingerprints = set(), []
     def step():
         batch = next(aug)
         pids.add(batch.pop("pid"))
-        prints.append(fingerprint(batch))
+        fingerprints.append(fingerprint(batch))
     if os.path.exists("state"):
         aug.load_state_dict(json.load(open("state")))
         for _ in range(10):
             step()
-        print(json.dumps(prints))
+        print(json.dumps(fingerprints))
         sys.exit()
     print("starting")
     step()
@@ -42,7 +42,7 @@ TRAINER = """
         json.dump(aug.state_dict(), file)
     for _ in range(10):
         step()
-    print(json.dumps(prints[-10:]), len(pids))
+    print(json.dumps(fingerprints[-10:]), len(pids))
 """
 
 
@@ -64,12 +64,12 @@ def test_trainer_goes_on_saves_and_resumes_after_a_signal_to_the_group(
     os.killpg(run.pid, getattr(signal, name))
     run.finish()
     assert run.err == "", "no worker was lost"
-    prints, pids = run.lines[-1].rsplit(" ", 1)
+    fingerprints, pids = run.lines[-1].rsplit(" ", 1)
     assert int(pids) == 2
     run.assert_nobody_left()
     resumed = script(TRAINER, "fork")
     resumed.finish()
-    assert json.loads(resumed.lines[-1]) == json.loads(prints)
+    assert json.loads(resumed.lines[-1]) == json.loads(fingerprints)
 
 
 @pytest.mark.parametrize(

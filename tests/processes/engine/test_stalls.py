@@ -20,7 +20,7 @@ from detaug import LocalProcesses
 from detaug.engine.local import stall_watch
 from tests.processes.engine.misbehaving import Sleepy, WritesOnce
 from tests.support.augmenters import Maker
-from tests.support.comparing import prints, take
+from tests.support.comparing import fingerprints_of, take
 from tests.support.loaders import RandomLoader, RandomSampler
 from tests.support.processes import wait_until
 from tests.support.waiting import run_program
@@ -34,9 +34,9 @@ def test_without_a_timeout_a_warning_names_batch_worker_and_time(
 ) -> None:
     monkeypatch.setattr(stall_watch, "SLOW_SECONDS", 0.5)
     transform = Sleepy(4, str(tmp_path / "slept"), seconds=2.5)
-    expected = prints(take(make(RandomLoader(), None, 0, seed=2), 8))
+    expected = fingerprints_of(take(make(RandomLoader(), None, 0, seed=2), 8))
     batches = take(make(RandomLoader(), transform, 1, seed=2), 8)
-    assert prints(batches) == expected
+    assert fingerprints_of(batches) == expected
     warnings = [r.getMessage() for r in caplog.records if "has been making" in r.getMessage()]
     assert warnings
     pid = batches[0][WITNESS]["pid"]
@@ -48,12 +48,12 @@ def test_without_a_timeout_a_warning_names_batch_worker_and_time(
 def test_stopped_worker_is_said_to_be_stopped(
     make: Maker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    expected = prints(take(make(RandomSampler(), None, 0, seed=2), 30))
+    expected = fingerprints_of(take(make(RandomSampler(), None, 0, seed=2), 30))
     augmenter = make(RandomSampler(), None, 2, seed=2, executor=LocalProcesses(stall_timeout=0.5))
     batches = take(augmenter, 4)
     os.kill(batches[-1][WITNESS]["pid"], signal.SIGSTOP)
     batches += take(augmenter, 26)
-    assert prints(batches) == expected
+    assert fingerprints_of(batches) == expected
     assert "it made no progress for 0.5 s; it is stopped (SIGSTOP" in caplog.text
 
 
@@ -91,11 +91,11 @@ def test_a_worker_that_hangs_while_it_starts_is_replaced(
     make: Maker, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stall_watch, "SHORTEST_START", 5.0)
-    expected = prints(take(make(RandomLoader(), None, 0, seed=2, num_streams=1), 6))
+    expected = fingerprints_of(take(make(RandomLoader(), None, 0, seed=2, num_streams=1), 6))
     executor = LocalProcesses(stall_timeout=0.5)
     loader = Ticketed(tmp_path, 1)
     augmenter = make(loader, None, 1, seed=2, num_streams=1, executor=executor)
-    assert prints(take(augmenter, 6)) == expected
+    assert fingerprints_of(take(augmenter, 6)) == expected
     assert (
         "while it started (killed: it had not started after 5 s); starting another" in caplog.text
     )
@@ -155,10 +155,10 @@ def test_worker_that_a_stuck_file_system_holds_is_abandoned_and_its_batch_made_e
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(stall_watch, "_KILL_SECONDS", 1.0)
-    expected = prints(take(make(RandomLoader(), None, 0, seed=2), 12))
+    expected = fingerprints_of(take(make(RandomLoader(), None, 0, seed=2), 12))
     loader = WritesOnce(3, str(stuck / "file"), str(tmp_path / "pid"))
     augmenter = make(loader, None, 2, seed=2, executor=LocalProcesses(stall_timeout=0.5))
-    assert prints(take(augmenter, 12)) == expected
+    assert fingerprints_of(take(augmenter, 12)) == expected
     assert "it waits in the kernel and cannot be interrupted" in caplog.text
     assert "cannot be killed and is abandoned" in caplog.text
     augmenter.close()

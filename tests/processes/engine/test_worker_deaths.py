@@ -14,7 +14,7 @@ from detaug.errors import BatchError, WorkerDied
 from detaug.system.limits import private_memory
 from tests.processes.engine.misbehaving import REPORTS, CancelledError, CountsAndLeaks, Ends, Sleepy
 from tests.support.augmenters import Maker
-from tests.support.comparing import prints, take
+from tests.support.comparing import fingerprints_of, take
 from tests.support.loaders import RandomLoader
 from tests.support.witness import WITNESS, assert_made_by_workers
 
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.timeout(90)
 def test_batch_of_a_worker_that_ended_is_made_again_with_the_same_bytes(
     make: Maker, mark: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
-    expected = prints(take(make(RandomLoader(), None, 0, seed=3), 8))
+    expected = fingerprints_of(take(make(RandomLoader(), None, 0, seed=3), 8))
     flag = tmp_path / "ended"
     batches = take(make(Ends(how, flag=str(flag)), None, 2, seed=3), 8)
     assert flag.exists(), "the worker did not end"
     assert_made_by_workers("fork", batches)
-    assert prints(batches) == expected
+    assert fingerprints_of(batches) == expected
     assert "memory having peaked at" in caplog.text
     assert "epoch 0, step 3" in caplog.text
     assert REPORTS[how] in caplog.text
@@ -92,7 +92,7 @@ def test_leaking_workers_are_replaced_and_bytes_stay(
     executor = LocalProcesses(start_method=method, max_worker_memory=limit)
     batches = take(make(CountsAndLeaks(), None, 1, executor=executor, **options), number)
     assert_made_by_workers(method, batches)
-    assert prints(batches) == prints(expected)
+    assert fingerprints_of(batches) == fingerprints_of(expected)
     assert [batch["count"] for batch in batches] == [step // 3 + 1 for step in range(number)]
     assert len({batch[WITNESS]["pid"] for batch in batches}) >= 2, "a batch keeps 40 MB"
     assert "max_worker_memory is" in caplog.text

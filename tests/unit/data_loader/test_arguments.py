@@ -27,7 +27,7 @@ def parameters_of(loader_class: type) -> list[inspect.Parameter]:
     return list(inspect.signature(loader_class).parameters.values())
 
 
-def prints(batches: Any) -> list[str]:
+def fingerprints_of(batches: Any) -> list[str]:
     return [fingerprint(batch) for batch in batches]
 
 
@@ -62,7 +62,7 @@ def test_batches_are_those_of_an_augmenter_of_the_data_set() -> None:
     augmenter = DeterministicAugmenter.from_dataset(
         Numbers(), 2, num_processes=0, seed=3, name="train", check=False
     )
-    assert prints(loader(name="train")) == prints(augmenter)
+    assert fingerprints_of(loader(name="train")) == fingerprints_of(augmenter)
 
 
 def plain(**options: Any) -> torch.utils.data.DataLoader[Any]:

@@ -25,7 +25,7 @@ from detaug.augmenter.parts import Part, gathered
 from tests.support.numbers import Count, Numbers, epochs, loader, samples, seen
 
 
-def prints(batches: Any) -> list[str]:
+def fingerprints_of(batches: Any) -> list[str]:
     return [fingerprint(batch) for batch in batches]
 
 
@@ -65,9 +65,9 @@ def test_a_loader_of_its_attributes_gives_the_same_bytes(options: dict[str, Any]
     unprepared = loader(**options)
     prepared = rebuilt(loader(**options))
     for _ in range(2):
-        expected = prints(unprepared)
+        expected = fingerprints_of(unprepared)
         assert len(prepared) == len(expected)
-        assert prints(prepared) == expected
+        assert fingerprints_of(prepared) == expected
 
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": False}])
@@ -84,7 +84,7 @@ def test_a_loader_without_batch_size_is_rebuilt_by_its_sampler() -> None:
     other = torch.utils.data.DataLoader(
         batches.dataset, None, sampler=batches.sampler, collate_fn=batches.collate_fn
     )
-    assert prints(other) == prints(loader(batch_size=None))
+    assert fingerprints_of(other) == fingerprints_of(loader(batch_size=None))
 
 
 def test_its_keys_are_the_indices_of_samples() -> None:

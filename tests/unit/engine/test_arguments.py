@@ -19,7 +19,7 @@ import torch
 from detaug import Check, DeterministicAugmenter, InThisProcess, LocalProcesses, Skip
 from detaug.nnunet.trainers.late_augmenter import LateAugmenter
 from detaug.ray import RayExecutor
-from tests.support.comparing import prints, take
+from tests.support.comparing import fingerprints_of, take
 from tests.support.ledgers.runs import Draws
 from tests.support.loaders import Noise, RandomLoader
 
@@ -224,7 +224,7 @@ def test_numpy_ints_are_ints() -> None:
     plain = DeterministicAugmenter(
         RandomLoader(), Noise(), 0, 2, seed=3, num_streams=2, batches_per_epoch=4
     )
-    assert prints(with_numpy_ints) == prints(plain)
+    assert fingerprints_of(with_numpy_ints) == fingerprints_of(plain)
     assert len(with_numpy_ints) == 4
 
 
@@ -245,7 +245,7 @@ def test_seed_that_is_drawn_is_logged_and_readable_and_gives_the_same_batches_ag
         aug = drawing()
     assert any(str(aug.seed) in record.getMessage() for record in caplog.records)
     assert any(record.name.startswith("detaug") for record in caplog.records)
-    assert prints(take(drawing(seed=aug.seed), 5)) == prints(take(aug, 5))
+    assert fingerprints_of(take(drawing(seed=aug.seed), 5)) == fingerprints_of(take(aug, 5))
 
 
 def save_in_a_torch_checkpoint(augmenter: Any) -> None:

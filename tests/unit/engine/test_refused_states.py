@@ -10,7 +10,7 @@ from torch.utils.data import BatchSampler, SubsetRandomSampler
 from torch.utils.data import RandomSampler as TorchsSampler
 
 from detaug import DeterministicAugmenter, StateMismatch
-from tests.support.comparing import prints, take
+from tests.support.comparing import fingerprints_of, take
 from tests.support.loaders import Noise, OtherNoise, RandomLoader, RandomSampler, Samples
 
 PIPELINE: dict[str, Any] = {
@@ -54,13 +54,13 @@ def test_a_state_of_another_pipeline_is_refused_with_both_values(
     changed: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     aug = augmenter()
-    expected = prints(augmenter())
+    expected = fingerprints_of(augmenter())
     take(aug, 2)
     with pytest.raises(StateMismatch) as caught:
         aug.load_state_dict(state_of(augmenter(**changed)))
     for word in words:
         assert word in str(caught.value)
-    assert prints(aug) == expected[2:], "a refused state leaves the stream where it was"
+    assert fingerprints_of(aug) == expected[2:], "a refused state leaves the stream where it was"
 
 
 def of_data(**order: Any) -> DeterministicAugmenter:

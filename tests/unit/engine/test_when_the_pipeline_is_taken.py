@@ -16,7 +16,7 @@ from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBa
 from detaug import DeterministicAugmenter, InThisProcess, LocalProcesses, StateMismatch
 from detaug.errors import BatchError
 from detaug.pipeline.copying import large_arrays
-from tests.support.comparing import prints, take
+from tests.support.comparing import fingerprints_of, take
 from tests.support.loaders import IndexLoader, RandomLoader, Samples
 
 
@@ -225,7 +225,7 @@ def test_another_data_set_takes_the_place_of_the_first() -> None:
     aug = DeterministicAugmenter.from_dataset(Samples(4), 2, num_processes=0, seed=1)
     aug.generator = Samples(10)
     same = DeterministicAugmenter.from_dataset(Samples(10), 2, num_processes=0, seed=1)
-    assert prints(aug) == prints(same)
+    assert fingerprints_of(aug) == fingerprints_of(same)
 
 
 def test_what_a_changed_callable_makes_counts() -> None:
@@ -244,7 +244,7 @@ def test_batches_do_not_depend_on_when_the_pipeline_was_put_together() -> None:
     add_ten(aug)
     other_attribute(aug)
     same = DeterministicAugmenter(Constant(10), Chain(Add(1), Add(10)), 0, seed=1)
-    assert prints(take(aug, 3)) == prints(take(same, 3))
+    assert fingerprints_of(take(aug, 3)) == fingerprints_of(take(same, 3))
     assert aug.state_dict() == same.state_dict()
 
 
@@ -292,20 +292,20 @@ def test_a_state_of_another_seed_is_refused_at_once() -> None:
 
 def test_restart_repeats_the_current_epoch_where_a_seed_was_passed() -> None:
     aug = DeterministicAugmenter(RandomLoader(), None, 0, seed=1)
-    first = prints(take(aug, 3))
+    first = fingerprints_of(take(aug, 3))
     aug.restart()
     assert aug.epoch == 0
-    assert prints(take(aug, 3)) == first
+    assert fingerprints_of(take(aug, 3)) == first
 
 
 def test_restart_draws_new_numbers_where_none_was() -> None:
     aug = DeterministicAugmenter(RandomLoader(), None, 0)
     aug.restart()
     assert aug.epoch == 0, "no batch of it has been delivered"
-    first = prints(take(aug, 3))
+    first = fingerprints_of(take(aug, 3))
     aug.restart()
     assert aug.epoch == 1
-    assert not set(prints(take(aug, 3))) & set(first)
+    assert not set(fingerprints_of(take(aug, 3))) & set(first)
 
 
 def test_seeds_may_be_set_until_the_first_batch() -> None:
@@ -314,7 +314,7 @@ def test_seeds_may_be_set_until_the_first_batch() -> None:
     aug.seeds = [5, 6]
     same = DeterministicAugmenter(RandomLoader(), None, 2, seeds=[5, 6])
     assert aug.seed == [5, 6]
-    assert prints([aug.replay(0, 3)]) == prints([same.replay(0, 3)])
+    assert fingerprints_of([aug.replay(0, 3)]) == fingerprints_of([same.replay(0, 3)])
 
 
 def test_what_was_counted_stays_counted_after_a_restart() -> None:

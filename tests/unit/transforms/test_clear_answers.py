@@ -166,15 +166,15 @@ def test_of_a_callable_that_does_not_nothing_is_said(callable_: Any) -> None:
 def test_inside_an_augmenter_such_a_callable_is_seeded_and_nothing_is_said() -> None:
     ramp = np.ones((1, 2, 8, 8), np.float32).cumsum(axis=-1)
 
-    def prints() -> list[str]:
+    def fingerprints() -> list[str]:
         data = [{"data": ramp.copy()} for _ in range(2)]
         with DeterministicAugmenter(data, gamma(from_global_state), 0, seed=5) as augmenter:
             return [fingerprint(batch) for batch in augmenter]
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        first, second = prints()
-        assert prints() == [first, second]
+        first, second = fingerprints()
+        assert fingerprints() == [first, second]
     assert first != second
 
 

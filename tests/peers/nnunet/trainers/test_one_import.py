@@ -9,7 +9,7 @@ from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as module
 
 from detaug import batchgenerators
 from tests.peers.nnunet.trainers.in_process import initialized
-from tests.support.comparing import prints, take
+from tests.support.comparing import fingerprints_of, take
 from tests.support.processes import own_processes, wait_until
 
 
@@ -22,7 +22,7 @@ def one_import_changed(monkeypatch: pytest.MonkeyPatch) -> None:
 def first_batches(root: Path) -> list[str]:
     trainer = initialized(root, module.nnUNetTrainer)
     train, validation = trainer.get_dataloaders()
-    fingerprints = prints(take(train, 2)) + prints(take(validation, 2))
+    fingerprints = fingerprints_of(take(train, 2)) + fingerprints_of(take(validation, 2))
     train._finish()
     validation._finish()
     return fingerprints
