@@ -168,13 +168,10 @@ def _shortened(texts: dict[str, str]) -> dict[str, str]:
 
 def _is_compared(path: ValuePath, value: Any) -> bool:
     """Return whether a value is to be compared, or leads to values that are."""
-    holder = path.holder
-    label = path.attribute
     # A part without a name (".~0") may have another number in another process.
-    if isinstance(value, GENERATORS) or label.startswith(".~"):
+    if isinstance(value, GENERATORS) or path.attribute.startswith(".~"):
         return False
-    is_private = label.startswith("._") and label not in _OF_MODULES
-    if holder is not None and is_private and not is_the_users_own(holder):
+    if _is_a_librarys(path, value):
         return False
     if _is_of_this_process(value) or _is_working_memory(path, value):
         return False
@@ -183,6 +180,19 @@ def _is_compared(path: ValuePath, value: Any) -> bool:
     if isinstance(value, (*_PLAIN, *_CONTAINERS, *_SETTINGS)):
         return True
     return _is_compared_object(value)
+
+
+def _is_a_librarys(path: ValuePath, value: Any) -> bool:
+    """Return whether an attribute belongs to an object of a library, which writes it by itself."""
+    holder = path.holder
+    if holder is None or is_the_users_own(holder):
+        return False
+    if path.attribute.startswith("._") and path.attribute not in _OF_MODULES:
+        return True
+    if isinstance(holder, (types.ModuleType, type, *_SETTINGS)):
+        return False
+    # Empty until the object is called, as the params of albumentations' transforms are.
+    return isinstance(value, _CONTAINERS) and not value
 
 
 def _is_working_memory(path: ValuePath, value: Any) -> bool:

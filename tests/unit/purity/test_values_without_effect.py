@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import types
 from contextlib import ExitStack
 from typing import NamedTuple
 
+import click
 import pytest
 
+from detaug.pipeline.undeclared_values import variables_in
 from tests.processes.purity.ways import listening
 from tests.unit.purity.users_modules import Program
 
@@ -757,3 +760,22 @@ def test_nothing_is_said_of_values_that_no_batch_depends_on(case: Correct, name:
                 next(augmenter)
                 state = json.loads(json.dumps(augmenter.state_dict()))
     assert heard == []
+
+
+OF_A_LIBRARY = click.Context(click.Command("held"))
+OF_THE_USER = types.SimpleNamespace(params={})
+
+
+def call_both(x):
+    return x, OF_A_LIBRARY, OF_THE_USER
+
+
+def test_what_a_librarys_object_has_not_filled_yet_is_not_compared(monkeypatch):
+    """Called in the program, and not yet in a fresh interpreter."""
+    fresh = variables_in([call_both])
+    monkeypatch.setitem(OF_A_LIBRARY.params, "angle", 0.3)
+    monkeypatch.setitem(OF_THE_USER.params, "angle", 0.3)
+    program = variables_in([call_both])
+    in_both = [path for path in program if path in fresh and program[path] != fresh[path]]
+    assert in_both
+    assert all("OF_THE_USER" in path for path in in_both)
