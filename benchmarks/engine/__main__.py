@@ -180,4 +180,7 @@ ROWS: dict[str, Measure] = {
     "data-loader": partial(measure, LONGER, "s", (OURS, TORCH), 3, short_runs.data_loader),
 }
 
+#: Rows that no page shows: what the check costs, and what a short run does.
+NOT_SHOWN = ("check", "check-start", "check-small-batches", "check-short-epoch", "data-loader")
+
 main = rows_command("detaug's engine against other systems", ROWS)

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from benchmarks import headline
 from benchmarks.command import RESULTS, keep, require_commit, require_idle
 from benchmarks.report import Row, row_of, show
 from benchmarks.rows import rows_command
@@ -108,6 +109,10 @@ def test_a_machines_file_is_one_run_with_its_commit(tmp_path: Path) -> None:
     kept = json.loads(file.read_text())
     assert kept["environment"] == record
     assert kept["rows"] == ["transport"]
+
+
+def test_headline_measures_as_many_rows_as_the_pages_show() -> None:
+    assert len(headline.ROWS) == len({line.row for lines in TABLES.values() for line in lines})
 
 
 @pytest.mark.slow
