@@ -92,7 +92,7 @@ class LocalProcesses:
 
 
 #: Seconds for which no other worker takes over the streams of a worker that is starting.
-_START_SECONDS = 3.0
+START_SECONDS = 3.0
 
 
 class Coordinator(PrefetchingEngine):
@@ -214,7 +214,7 @@ class Coordinator(PrefetchingEngine):
         now = time.monotonic()
         starting = []
         for worker in connected:
-            if not worker.ready and now - worker.task_started_at < _START_SECONDS:
+            if not worker.ready and now - worker.task_started_at < START_SECONDS:
                 starting.append(worker.index)
         with self._lock:
             assignments = list(assign_tasks(self._schedule, workers, starting))

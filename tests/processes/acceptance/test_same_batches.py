@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from detaug import LocalProcesses
+from detaug.engine.local import coordinator
 from tests.support.augmenters import Maker
 from tests.support.comparing import fingerprints_of, take
 from tests.support.loaders import Noise, RandomSampler, Walker
@@ -50,7 +51,10 @@ def test_processes_start_method_and_delays_do_not_change_the_batches(
     start_method: str,
     tmp_path: Path,
     expected: Callable[[type], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # All workers meet, so none may have the streams of one whose interpreter starts slowly.
+    monkeypatch.setattr(coordinator, "START_SECONDS", 60.0)
     slow = loader(delay=0.02, meeting=str(tmp_path), parties=n)
     # As batchgenerators takes them; without a GPU pin_memory changes nothing.
     arguments = (slow, Noise(delay=0.02), n, n, None, True, 0.002)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from benchmarks.command import RESULTS
+from benchmarks.command import REPOSITORY, RESULTS
 from benchmarks.fidelity.results import Result, read
 from benchmarks.fidelity.training import DETAUG, STOCK
 from benchmarks.markdown import read_results
@@ -58,8 +58,20 @@ def test_every_kept_result_has_date_commit_and_versions() -> None:
     for _, measurement in epochs:
         datetime.date.fromisoformat(measurement["environment"]["date"])
         assert re.fullmatch(r"[0-9a-f]{10,40}", measurement["environment"]["commit"])
-    files = len(results) + len(gpus) + len(epochs) + bool(trainings)
+    stress = (RESULTS / "stress.txt").read_text(encoding="utf-8")
+    assert re.match(r"commit [0-9a-f]{10}, \d{4}-\d\d-\d\d, ", stress)
+    files = len(results) + len(gpus) + len(epochs) + bool(trainings) + bool(stress)
     assert files == len(list(RESULTS.iterdir()))
+
+
+def test_the_page_on_faults_shows_the_kept_output_of_the_stress_suite() -> None:
+    stress = (RESULTS / "stress.txt").read_text(encoding="utf-8")
+    rows = re.findall(r"^.* \| ([\d,]+) \| ([\d,]+) \| 0$", stress, re.MULTILINE)
+    commit = stress.split(",")[0]
+    page = (REPOSITORY / "docs" / "reliability.md").read_text(encoding="utf-8")
+    table = page.partition(commit)[2].partition("The number of descriptors")[0]
+    shown = re.findall(r"\| \**([\d,]+)\** \| \**([\d,]+)\** \| \**0\** \|$", table, re.MULTILINE)
+    assert shown == rows
 
 
 def test_the_pages_tables_are_what_the_kept_results_give() -> None:
