@@ -165,6 +165,9 @@ class RecheckPolicy:
         if isinstance(report, BatchReport) and not self.differing(candidate.report, report):
             self.done += 1
             self.informative += 1
+            # No process was started yet, so nobody knows how long that takes: a short run does
+            # without further checks.
+            self._overhead = _MOST_AT_FIRST
         else:
             self._waiting.insert(0, candidate)
 

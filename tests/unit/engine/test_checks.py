@@ -301,6 +301,21 @@ def test_an_equal_batch_of_a_peer_is_the_first_informative_check():
     assert policy.for_peers() == []
 
 
+def test_a_short_run_starts_no_process_after_a_peers_check():
+    policy = checks_of()
+    policy.on_candidate(candidate(0))
+    policy.begin_peer_check(candidate(0))
+    policy.end_peer_check(candidate(0), RecheckResponse(BatchReport({}, {"x": "1"})))
+    for _ in range(100):
+        policy.add_batch_time(0.1)
+    policy.on_candidate(candidate(40, number=16))
+    assert policy.next() is None
+    policy.run_has_lasted(LONG)
+    for _ in range(1000):
+        policy.add_batch_time(0.1)
+    assert policy.next().key.step == 40
+
+
 @pytest.mark.parametrize(
     "response", [None, RecheckResponse(BatchReport({}, {"x": "2"}))], ids=["gone", "different"]
 )
