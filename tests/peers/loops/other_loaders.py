@@ -170,7 +170,10 @@ def streaming(run: Run) -> Any:
 def detaug(run: Run) -> Any:
     from detaug import DataLoader as DetaugLoader
 
-    return DetaugLoader(Numbers(), BATCH, num_workers=run.workers, **sampler(Numbers()))
+    order = sampler(Numbers())
+    # Ranks without a process group cannot agree on a seed; a generator would be another one.
+    order.pop("generator", None)
+    return DetaugLoader(Numbers(), BATCH, num_workers=run.workers, seed=SEED, **order)
 
 
 LIBRARIES: dict[str, Callable[[Run], Any]] = {
