@@ -9,18 +9,20 @@ and the descriptor closed once mapped.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import mmap
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from detaug.system.limits import explained
-from detaug.system.platform import HAS_WORKERS
+from detaug.system.platform import HAS_WORKERS, at_fork
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -125,18 +127,19 @@ class MappedBlock:
         self.inherited = True
         self._owner = os.getpid()
         flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
-        address = _libc.mmap(
-            None, self.size, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0
-        )
-        if address == _MAP_FAILED:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        # 0 until here: `__del__` of an object whose constructor raised unmaps nothing.
-        self.address = address
-        if not inherited and hasattr(mmap, "MADV_DONTFORK"):
-            # Before the call: another thread may fork meanwhile, and its child then unmaps nothing,
-            # which does no harm.
-            self.inherited = False
-            self.inherited = _libc.madvise(self.address, self.size, mmap.MADV_DONTFORK) != 0
+        with _no_fork:
+            address = _libc.mmap(
+                None, self.size, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0
+            )
+            if address == _MAP_FAILED:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            # 0 until here: `__del__` of an object whose constructor raised unmaps nothing.
+            self.address = address
+            if not inherited and hasattr(mmap, "MADV_DONTFORK"):
+                # Before the call: should a fork come between after all (`_before_fork`), its child
+                # unmaps nothing, which does no harm.
+                self.inherited = False
+                self.inherited = _libc.madvise(address, self.size, mmap.MADV_DONTFORK) != 0
 
     def inherit(self) -> None:
         """Have processes that are forked from now on inherit the memory."""
@@ -181,6 +184,33 @@ class CopyOnWriteBlock(MappedBlock):
         #: Stays open and the caller's, so that the block can be mapped again.
         self.descriptor = descriptor
         super().__init__(descriptor, private=True)
+
+
+#: Held while memory is mapped that a fork shall not inherit, and while another thread forks: the
+#: child would keep what was mapped and not marked yet, for the whole of its life.
+_no_fork = threading.RLock()
+#: Seconds that a fork waits for it. Mapping takes microseconds; but the garbage collector may run
+#: any code in between, and no program may hang for the sake of some memory.
+_LONGEST_WAIT = 1.0
+
+
+def _before_fork() -> None:
+    _no_fork.acquire(timeout=_LONGEST_WAIT)
+
+
+def _after_fork_in_parent() -> None:
+    # RuntimeError: this thread has waited in vain.
+    with contextlib.suppress(RuntimeError):
+        _no_fork.release()
+
+
+def _after_fork_in_child() -> None:
+    # A new one: a thread that held the other one does not exist here.
+    global _no_fork
+    _no_fork = threading.RLock()
+
+
+at_fork(_before_fork, _after_fork_in_parent, _after_fork_in_child)
 
 
 def pack_offsets(

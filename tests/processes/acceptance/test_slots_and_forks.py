@@ -19,10 +19,11 @@ import torch
 from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
 
 import detaug
+from detaug.system.shared_memory import create
 from tests.support.augmenters import Maker
 from tests.support.comparing import take
 from tests.support.processes import Script, descendants, wait_until
-from tests.support.waiting import join, receive
+from tests.support.waiting import exit_code, join, receive, result_of
 from tests.support.witness import WITNESS, assert_made_by_workers, witness
 
 FORK = multiprocessing.get_context("fork")
@@ -106,19 +107,53 @@ def test_child_that_was_forked_between_batches_does_not_keep_their_slots(
 ) -> None:
     augmenter = make(Steps(), None, 2, 4, seed=1)
     held = take(augmenter, 20)[-1]
-    mapped = []
-    # The engine's thread maps slots at any time, and a fork before it has told the kernel of a new
-    # one inherits that: which costs some memory for the life of the child. There are few slots:
-    # three children in a row do not meet that.
-    while len(mapped) < 3 and mapped[-1:] != [1]:
-        (asked, ask), (hear, told) = FORK.Pipe(False), FORK.Pipe(False)
-        child = FORK.Process(target=report_what_is_seen, args=(held, asked, told))
-        child.start()
-        receive(hear, "the child has seen its batch")
-        mapped.append(len(own_blocks(child.pid)))
-        ask.send(None)
-        join(child, "the child has ended")
-    assert mapped[-1] == 1, f"what the user holds and nothing else: {mapped}"
+    (asked, ask), (hear, told) = FORK.Pipe(False), FORK.Pipe(False)
+    child = FORK.Process(target=report_what_is_seen, args=(held, asked, told))
+    child.start()
+    receive(hear, "the child has seen its batch")
+    mapped = len(own_blocks(child.pid))
+    ask.send(None)
+    join(child, "the child has ended")
+    assert mapped == 1, "what the user holds and nothing else"
+
+
+def in_a_child(count: Callable[[], int]) -> int:
+    """Fork, and return what the child counts."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(write, str(count()).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        counted = int(result_of(pipe.read, "the child has counted"))
+    assert exit_code(pid, "the child has ended") == 0
+    return counted
+
+
+def test_fork_while_another_thread_maps_memory_does_not_keep_it(
+    own_blocks: Callable[..., dict[str, int]],
+) -> None:
+    def count() -> int:
+        return len(own_blocks(os.getpid()))
+
+    forked_enough = threading.Event()
+
+    def map_and_unmap() -> None:
+        while not forked_enough.is_set():
+            descriptor, _mapping = create(65_536, inherited=False)
+            os.close(descriptor)
+
+    threads = [threading.Thread(target=map_and_unmap) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        inherited = sum(in_a_child(count) for _ in range(100))
+    finally:
+        forked_enough.set()
+        for thread in threads:
+            join(thread, "the thread has ended")
+    assert inherited == 0
 
 
 @pytest.mark.parametrize("other", [False, True])
