@@ -14,24 +14,11 @@ from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer
 from detaug.seeding.generators import preserved_global_rngs
 from detaug.system.interrupts import program_handlers_recorded
-from detaug.system.platform import at_fork
-
-
-class _ProcessLock:
-    """A lock that is replaced in a fork, where the thread that holds it may not exist."""
-
-    def __init__(self) -> None:
-        self.current = threading.RLock()
-
-    def renew(self) -> None:
-        """Replace the lock."""
-        self.current = threading.RLock()
-
+from detaug.system.process_lock import ProcessLock
 
 #: Held while a batch is made in this process. The global generators and settings belong to the
 #: process, so all augmenters share one lock.
-_making = _ProcessLock()
-at_fork(after_in_child=_making.renew)
+_making = ProcessLock()
 
 
 def making_lock() -> threading.RLock:

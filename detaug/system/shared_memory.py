@@ -15,7 +15,6 @@ import errno
 import mmap
 import os
 import tempfile
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ import numpy as np
 
 from detaug.system.limits import explained
 from detaug.system.platform import HAS_WORKERS, at_fork
+from detaug.system.process_lock import ProcessLock
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -127,7 +127,7 @@ class MappedBlock:
         self.inherited = True
         self._owner = os.getpid()
         flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
-        with _no_fork:
+        with _no_fork.current:
             address = _libc.mmap(
                 None, self.size, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0
             )
@@ -188,29 +188,23 @@ class CopyOnWriteBlock(MappedBlock):
 
 #: Held while memory is mapped that a fork shall not inherit, and while another thread forks: the
 #: child would keep what was mapped and not marked yet, for the whole of its life.
-_no_fork = threading.RLock()
+_no_fork = ProcessLock()
 #: Seconds that a fork waits for it. Mapping takes microseconds; but the garbage collector may run
 #: any code in between, and no program may hang for the sake of some memory.
 _LONGEST_WAIT = 1.0
 
 
 def _before_fork() -> None:
-    _no_fork.acquire(timeout=_LONGEST_WAIT)
+    _no_fork.current.acquire(timeout=_LONGEST_WAIT)
 
 
-def _after_fork_in_parent() -> None:
+def _after_fork() -> None:
     # RuntimeError: this thread has waited in vain.
     with contextlib.suppress(RuntimeError):
-        _no_fork.release()
+        _no_fork.current.release()
 
 
-def _after_fork_in_child() -> None:
-    # A new one: a thread that held the other one does not exist here.
-    global _no_fork
-    _no_fork = threading.RLock()
-
-
-at_fork(_before_fork, _after_fork_in_parent, _after_fork_in_child)
+at_fork(before=_before_fork, after_in_parent=_after_fork)
 
 
 def pack_offsets(
