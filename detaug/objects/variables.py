@@ -93,21 +93,22 @@ def variables_of(references: Iterable[Any], written: bool = True) -> list[Edge]:
 
     Args:
         references: the pipeline's classes and functions.
-        written: also those that its code writes itself, other than in constructors.
+        written: also those that its code writes itself, other than in constructors, and what its
+            functions keep in closures and defaults.
     """
     search = _Search()
     search.look_at(references)
     if written:
-        return list(search.variables.items())
+        return [*search.variables.items(), *search.kept_by_functions.items()]
     written_paths = set(search.written())
     settings = []
     for path, value in search.variables.items():
-        if not _lies_in(path, written_paths):
+        if not lies_in(path, written_paths):
             settings.append((path, value))
     return settings
 
 
-def _lies_in(path: str, variables: Collection[str]) -> bool:
+def lies_in(path: str, variables: Collection[str]) -> bool:
     """Return whether a path is that of a variable, or of a part of one."""
     for name in variables:
         if path == name or path.startswith((f"{name}.", f"{name}[")):
@@ -141,6 +142,8 @@ class _Search:
     def __init__(self) -> None:
         #: By path.
         self.variables: dict[str, Any] = {}
+        #: The values in functions' closures and defaults, by path.
+        self.kept_by_functions: dict[str, Any] = {}
         self._pending: deque[Any] = deque()
         self._met: set[int] = set()
         #: Paths that are written, by the name of the method that does; "" for functions.
@@ -248,8 +251,10 @@ class _Search:
     def _look_at_function(self, function: types.FunctionType) -> None:
         self._add(getattr(function, "__wrapped__", None))
         self._add(function.__globals__.get("__getattr__"))
-        for _, part in parts_of_function(function):
+        for label, part in parts_of_function(function):
             self._add(part)
+            if part is not None and not _is_code(part):
+                self.kept_by_functions[f"{home_of(function)}{label}"] = part
         name = function.__name__
         is_constructor = name in _CONSTRUCTORS
         # "Class.method"; that of a function in a function is "outer.<locals>.inner".

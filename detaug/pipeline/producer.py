@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from types import SimpleNamespace
@@ -28,9 +28,10 @@ from detaug.pipeline.batch_report import (
 from detaug.pipeline.calling import transform_name
 from detaug.pipeline.carried_state import CarriedState
 from detaug.pipeline.copying.array_copies import copy_arrays
-from detaug.pipeline.copying.generators import name_of, new_generators
+from detaug.pipeline.copying.generators import GlobalGenerators, name_of, new_generators
 from detaug.pipeline.copying.pipeline_snapshot import LoaderCopy, PipelineSnapshot, TransformCopies
 from detaug.pipeline.copying.snapshot import SnapshotCopy
+from detaug.pipeline.draws import DrawRecord
 from detaug.pipeline.first_use import loaded_on_first_use
 from detaug.pipeline.loader_states import CannotRestore, LoaderState, NotPlain
 from detaug.pipeline.sources import Source
@@ -38,7 +39,7 @@ from detaug.pipeline.streams import StreamCursor, StreamEnded
 from detaug.pipeline.undeclared import Remark, Undeclared
 from detaug.seeding.batch_memory import ordinary_memory
 from detaug.seeding.current import Current, SeedBranch, making
-from detaug.seeding.generators import reseed_global_rngs
+from detaug.seeding.generators import global_generators, reseed_global_rngs
 from detaug.seeding.reseeders import install, registered
 from detaug.seeding.tree import of_part
 from detaug.system.interrupts import is_interrupt
@@ -200,6 +201,7 @@ class Producer:
         #: The copy that made the latest batch; `make_reported` looks for new generators in it.
         self._last_transforms: SnapshotCopy | None = None
         self._takes_states = takes_states and pristine.source.keeps_states
+        self.draws = DrawRecord()
         #: This process's index and the number of processes, as `worker_init_fn` gets them.
         self.worker = (0, 1)
         #: Where the loader's copy stood after the latest batch; None if the loader did not say.
@@ -250,6 +252,7 @@ class Producer:
                 if on_raw_batch is not None:
                     on_raw_batch(raw)
                 item = self._transformed(batch, raw, transforms)
+                self.draws.end_batch(_generators(self._pristine.shared, loader, transforms))
                 # Not reached if the transform raises: no later batch gets what it left half done.
                 self._transforms.carry_on_from(transforms)
                 self._last_transforms = transforms
@@ -414,13 +417,16 @@ class Producer:
     def _reseeder_of(self, loader: LoaderCopy) -> Callable[[Current], None]:
         """Return the function that seeds all generators for a sample, before it is fetched."""
         shared = self._pristine.shared
+        draws = self.draws
         # The loader holds the function, and must not be kept alive by it: once nobody uses a copy
         # of a data set, the files and stores that it has opened are closed at once, and another
         # copy may open them.
         reference = weakref.ref(loader)
 
         def reseed(sample: Current) -> None:
-            shared.reseed(sample.sequence(), reference())
+            loader = reference()
+            draws.end_part(_generators(shared, loader))
+            shared.reseed(sample.sequence(), loader)
 
         return reseed
 
@@ -509,6 +515,15 @@ class Producer:
         child = self._branch.tree.sequence(epoch)
         reseed_global_rngs(child)
         self._pristine.shared.reseed(child, loader)
+
+
+def _generators(shared: GlobalGenerators, *copies: SnapshotCopy | None) -> Iterator[Any]:
+    """Yield all generators that are seeded for a batch or sample, those of the copies as well."""
+    yield from global_generators()
+    yield from shared.generators()
+    for copy in copies:
+        if copy is not None:
+            yield from copy.generators()
 
 
 def _is_ahead(state: LoaderState, copy: StreamCursor | None) -> bool:

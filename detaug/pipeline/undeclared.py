@@ -21,11 +21,14 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from detaug.objects.differences import differences
+from detaug.objects.variables import lies_in
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.pipeline.undeclared_values import (
+    all_variables_in,
     attributes_of_pipeline,
     code_of,
     variables_in,
+    variables_with_networks,
     without_folders,
 )
 from detaug.system.escaping import printable
@@ -66,6 +69,10 @@ class Undeclared:
         self._epoch: int | None = None
         self._num_batches = 0
         self._num_makings = 0
+        #: True: the making that goes on is watched for changes. False: it is not, or there is none.
+        self.is_watching = False
+        #: The paths that the latest making here has changed, if it was watched.
+        self._changed_here: list[str] = []
         self._reported: set[str] = set()
 
     @cached_property
@@ -124,16 +131,35 @@ class Undeclared:
     def making_here(self) -> Iterator[None]:
         """Inside, this process makes a batch: a variable that changes is the pipeline's own."""
         self._num_makings += 1
+        self._changed_here = []
         # Not for every batch: two walks through the variables may take longer than a small batch.
         if not _is_looked_at(self._num_makings):
             yield
             return
-        before = variables_in(self._code)
+        before = all_variables_in(self._code)
+        self.is_watching = True
         try:
             yield
         finally:
-            for path, _, _ in differences(before, variables_in(self._code)):
+            self.is_watching = False
+            for path, _, _ in differences(before, all_variables_in(self._code)):
+                self._changed_here.append(path)
                 _written.add(_variable_of(path))
+
+    def changed_here(self) -> set[str]:
+        """Return the variables that the latest making here has changed, if it was watched.
+
+        Without those with networks: to make one draws weights, which others then replace.
+        """
+        if not self._changed_here:
+            return set()
+        networks = variables_with_networks(self._code)
+        names = set()
+        for path in self._changed_here:
+            name = _variable_of(path)
+            if not name.endswith(".__qualname__") and not lies_in(path, networks):
+                names.add(name)
+        return names
 
     # --- values
 

@@ -68,9 +68,13 @@ class GlobalGenerators:
             if copy is not None:
                 copy.reseed(child)
 
+    def generators(self) -> list[Any]:
+        """Return the generators, without those that `reseed_global_rngs` seeds."""
+        return [part.handle for part in self._parts]
+
     def preserved(self) -> AbstractContextManager[None]:
         """Return a context that restores their states: the user's process may use them, too."""
-        return preserved(part.handle for part in self._parts)
+        return preserved(self.generators())
 
 
 def _has_reseeder(kind: type) -> bool:

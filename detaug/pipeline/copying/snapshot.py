@@ -178,6 +178,10 @@ class SnapshotCopy:
             if part is not None:
                 generator.reseed(part, of_part(child, generator.key))
 
+    def generators(self) -> list[Any]:
+        """Return the generators that it owns."""
+        return [self.parts[generator.handle] for generator in self.snapshot.generators]
+
     def find_generators_again(self, name: str, root: Any) -> None:
         """Seed, from now on, the generators that are below `root` now at the known paths."""
         values = dict(walk([(name, root)]))
