@@ -8,12 +8,14 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from detaug.engine import errors_from_workers as failures
 from detaug.engine.errors_from_workers import ErrorRecord
 from detaug.engine.executor import EngineContext
+from detaug.engine.kept_draws import KeptDraws
 from detaug.engine.outcomes import Delivered, EpochEnd, Failed, Position, SkipLog
 from detaug.engine.recheck.hash_seed import HashOrder
 from detaug.engine.recheck.rechecker import Recheck
@@ -30,9 +32,6 @@ from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import StreamEnded
 from detaug.system.interrupts import is_interrupt, program_handlers_recorded
-
-#: How many variables that keep random numbers are named.
-_MOST_NAMED = 4
 
 
 @dataclass(frozen=True)
@@ -59,22 +58,6 @@ class InThisProcess:
         return InProcess(context)
 
 
-class _Made(NamedTuple):
-    """A batch, and what is needed to check it.
-
-    Attributes:
-        batch: the batch.
-        candidate: the report on it; None: it is not checked.
-        loader_state: the loader's state after it; None: it was not taken.
-        draws: what it has drawn, see `DrawRecord`; empty: it was not recorded.
-    """
-
-    batch: Any
-    candidate: RecheckCandidate | None
-    loader_state: LoaderState | None
-    draws: list[str]
-
-
 class InProcess:
     """The engine without workers: each batch is made when it is asked for. Implements `Engine`."""
 
@@ -95,8 +78,7 @@ class InProcess:
         hash_order = HashOrder(context.pipeline, context.worker_config, context.recheck_policy)
         self._recheck = Recheck(context.recheck_policy, transport, hash_order)
         self._skip_log = SkipLog()
-        #: Variables that batches have changed, and that are known to be no random numbers.
-        self._harmless: set[str] = set()
+        self._kept_draws = KeptDraws(context.pipeline, context.replayer)
 
     def wait(self) -> Any:
         """Make and return the due batch. Implements `Engine.wait`."""
@@ -151,7 +133,7 @@ class InProcess:
         start = time.perf_counter()
         with program_handlers_recorded():
             try:
-                batch, candidate, state, draws = self._make_batch(key)
+                batch, candidate, state = self._make_batch(key)
             except StreamEnded:
                 self._schedule.end_stream(key)
                 return
@@ -163,7 +145,8 @@ class InProcess:
                 return
         self._num_batches += 1
         self._context.record_task(time.perf_counter() - start, state)
-        self._check_kept_draws(key, draws)
+        if self._kept_draws.is_due:
+            self._check_kept_draws(key)
         if candidate is not None:
             self._recheck.on_candidate(candidate)
         # At least once: an interpreter with another hash seed may be due, or have responded, while
@@ -178,61 +161,27 @@ class InProcess:
         record = failures.describe(original)
         return failures.error_of(record, key, self._context.locator, "in this process", original)
 
-    def _make_batch(self, key: BatchKey) -> _Made:
-        """Make a batch, and what is needed to check it."""
+    def _make_batch(self, key: BatchKey) -> tuple[Any, RecheckCandidate | None, LoaderState | None]:
+        """Return the batch, the report for a check, and the loader's state after the batch."""
         state = self._context.states.latest(key)
         nth_batch = self._num_batches + 1
         config = self._context.worker_config
         with self._replayer.producer() as producer:
-            with producer.draws.recording(self._is_watched) as draws:
+            watching: AbstractContextManager[None] = nullcontext()
+            if config.check_every:
+                watching = self._kept_draws.watching(producer, nth_batch)
+            with watching:
                 batch, candidate = make_to_check(producer, key, state, nth_batch, config)
             copy = own_copy(batch)
-            return _Made(copy, candidate, producer.loader_state, draws)
+            return copy, candidate, producer.loader_state
 
-    @property
-    def _is_watched(self) -> bool:
-        """True: what the batch draws is recorded. False: it is not, as for most batches."""
-        is_checked = self._context.worker_config.check_every > 0
-        return is_checked and self._context.pipeline.undeclared.is_watching
-
-    def _check_kept_draws(self, key: BatchKey, draws: list[str]) -> None:
-        """Warn if the batch has drawn a number that a variable keeps for later batches.
-
-        In this process a second making finds the variable as the first has left it, so both give
-        the same batch. But the second does not draw that number.
-
-        Args:
-            key: the batch.
-            draws: what it has drawn; empty: it was not recorded.
-        """
-        if not draws:
-            return
-        changed = self._context.pipeline.undeclared.changed_here() - self._harmless
-        if not changed:
-            return
+    def _check_kept_draws(self, key: BatchKey) -> None:
+        """Make the batch again, and warn if it has drawn a number that a variable keeps."""
         start = time.perf_counter()
-        try:
-            with self._check_replayer.producer() as producer:
-                with producer.draws.recording(True) as draws_again:
-                    producer.make(*key, state=self._context.states.loaded(key))
-        except BaseException as error:
-            if is_interrupt(error):
-                raise
-            # The run-time check makes a batch again as well, and tells why it cannot be done.
-            return
-        finally:
-            self._context.recheck_policy.add_check_time(time.perf_counter() - start)
-        if draws == draws_again:
-            self._harmless.update(changed)
-            return
-        names = ", ".join(sorted(changed)[:_MOST_NAMED])
-        self.warn_once(
-            f"epoch {key.epoch}, step {key.step} draws random numbers that a variable keeps for "
-            f"later batches: it has changed {names}, and made again it does not draw the same. "
-            "Later batches depend on which batch this process made first, so they differ after a "
-            "restart, and with any other number of processes. Draw the numbers for every batch, or "
-            "in a constructor, from a seed"
-        )
+        remark = self._kept_draws.remark(key, self._context.states.loaded(key))
+        self._context.recheck_policy.add_check_time(time.perf_counter() - start)
+        if remark:
+            self.warn_once(remark)
 
     # --- the run-time check. Implements `RecheckTransport`: each request is handled at once.
 

@@ -21,11 +21,10 @@ class DrawRecord:
         self._fingerprints: list[str] | None = None
 
     @contextmanager
-    def recording(self, wanted: bool) -> Iterator[list[str]]:
-        """Yield the list to which fingerprints of states are added, if that is wanted."""
+    def recording(self) -> Iterator[list[str]]:
+        """Yield the list to which fingerprints of states are added inside the block."""
         fingerprints: list[str] = []
-        if wanted:
-            self._fingerprints = fingerprints
+        self._fingerprints = fingerprints
         try:
             yield fingerprints
         finally:

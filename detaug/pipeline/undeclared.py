@@ -21,14 +21,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from detaug.objects.differences import differences
-from detaug.objects.variables import lies_in
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.pipeline.undeclared_values import (
-    all_variables_in,
     attributes_of_pipeline,
     code_of,
     variables_in,
-    variables_with_networks,
     without_folders,
 )
 from detaug.system.escaping import printable
@@ -69,14 +66,11 @@ class Undeclared:
         self._epoch: int | None = None
         self._num_batches = 0
         self._num_makings = 0
-        #: True: the making that goes on is watched for changes. False: it is not, or there is none.
-        self.is_watching = False
-        #: The paths that the latest making here has changed, if it was watched.
-        self._changed_here: list[str] = []
         self._reported: set[str] = set()
 
     @cached_property
-    def _code(self) -> list[Any]:
+    def code(self) -> list[Any]:
+        """The pipeline's classes and functions."""
         return code_of(self._pristine)
 
     def succeed(self, earlier: Undeclared) -> None:
@@ -88,7 +82,7 @@ class Undeclared:
 
     def on_start(self, epoch: int) -> list[Remark]:
         """Take the variables as they are now: workers are about to start with them."""
-        now = variables_in(self._code)
+        now = variables_in(self.code)
         # Before `_at_start` is replaced: after a restart it has the earlier workers' values.
         remarks = self._on_change(now)
         self._at_start = now
@@ -109,13 +103,13 @@ class Undeclared:
             # The workers have just started.
             return []
         self._epoch = epoch
-        return self._on_change(variables_in(self._code))
+        return self._on_change(variables_in(self.code))
 
     def on_replay(self, epoch: int) -> list[Remark]:
         """Compare the variables with those that the run's batches were made with."""
         if self._at_start is None:
             return self.on_start(epoch)
-        return self._on_change(variables_in(self._code))
+        return self._on_change(variables_in(self.code))
 
     def on_load(self, lines: Iterable[str]) -> list[Remark]:
         """Compare the values with those of a state dict: now, or when the pipeline starts."""
@@ -131,35 +125,16 @@ class Undeclared:
     def making_here(self) -> Iterator[None]:
         """Inside, this process makes a batch: a variable that changes is the pipeline's own."""
         self._num_makings += 1
-        self._changed_here = []
         # Not for every batch: two walks through the variables may take longer than a small batch.
         if not _is_looked_at(self._num_makings):
             yield
             return
-        before = all_variables_in(self._code)
-        self.is_watching = True
+        before = variables_in(self.code)
         try:
             yield
         finally:
-            self.is_watching = False
-            for path, _, _ in differences(before, all_variables_in(self._code)):
-                self._changed_here.append(path)
+            for path, _, _ in differences(before, variables_in(self.code)):
                 _written.add(_variable_of(path))
-
-    def changed_here(self) -> set[str]:
-        """Return the variables that the latest making here has changed, if it was watched.
-
-        Without those with networks: to make one draws weights, which others then replace.
-        """
-        if not self._changed_here:
-            return set()
-        networks = variables_with_networks(self._code)
-        names = set()
-        for path in self._changed_here:
-            name = _variable_of(path)
-            if not name.endswith(".__qualname__") and not lies_in(path, networks):
-                names.add(name)
-        return names
 
     # --- values
 
@@ -171,7 +146,7 @@ class Undeclared:
     def variables(self) -> dict[str, str]:
         """Return the variables as they were at the start, or are now."""
         if self._at_start is None:
-            return variables_in(self._code)
+            return variables_in(self.code)
         return self._at_start
 
     def as_lines(self) -> list[str]:

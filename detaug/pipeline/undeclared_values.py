@@ -114,21 +114,6 @@ def variables_in(code: Iterable[Any]) -> dict[str, str]:
     return _texts_of(variables_of(code, written=False))
 
 
-def all_variables_in(code: Iterable[Any]) -> dict[str, str]:
-    """Return the variables that code reads, and what its functions keep, by path, as texts."""
-    return _texts_of(variables_of(code))
-
-
-def variables_with_networks(code: Iterable[Any]) -> set[str]:
-    """Return the paths of the variables that are networks, or hold some."""
-    paths = set()
-    for path, value in variables_of(code):
-        parts = walk([(path, value)], _MOST_OBJECTS)
-        if any(isinstance(part, torch.nn.Module) for _, part in parts):
-            paths.add(path)
-    return paths
-
-
 def attributes_of_pipeline(pristine: PipelineSnapshot) -> dict[str, str]:
     """Return the attributes of the loader, the transforms and the source's parts, as texts."""
     return _texts_of(_roots(pristine))
