@@ -21,7 +21,7 @@ from collections import ChainMap, UserDict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib.util import resolve_name
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 from detaug.objects.references import home_of, is_the_users_own, is_users_module
@@ -55,6 +55,9 @@ _CHANGING = frozenset(
         "update",
     )
 )
+#: Functions of NumPy and torch that return memory as it was.
+_UNINITIALISED = ("empty", "empty_like")
+_LOADS_OF_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 #: Methods that write all of an array.
 _OVERWRITING = ("copy_", "fill", "fill_", "zero_")
 #: How many items of a container are searched for classes and functions, and how many results of a
@@ -134,6 +137,38 @@ def overwritten_attributes(kind: type) -> frozenset[str]:
             if isinstance(function, types.FunctionType):
                 names.update(_overwritten_in(function.__code__))
     return frozenset(names)
+
+
+@lru_cache(maxsize=4096)
+def uninitialised_attributes(kind: type) -> frozenset[str]:
+    """Return the attributes that a constructor leaves as ``numpy.empty`` or ``torch.empty`` does.
+
+    Whatever such an array holds then was in the memory before. Attributes that the constructor, or
+    a method that it may call, reads are left out: the array may be filled there.
+    """
+    functions: dict[str, list[types.FunctionType]] = {}
+    for owner in kind.__mro__:
+        if is_the_users_own(owner):
+            for name, item in vars(owner).items():
+                function = inspect.unwrap(getattr(item, "__func__", item))
+                if isinstance(function, types.FunctionType):
+                    functions.setdefault(name, []).append(function)
+    empty: set[str] = set()
+    read: set[str] = set()
+    pending = list(_CONSTRUCTORS)
+    met: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in met:
+            continue
+        met.add(name)
+        for function in functions.get(name, ()):
+            pending.extend(function.__code__.co_names)
+            for code in _codes_in(function.__code__):
+                instructions = _instructions(code)
+                empty.update(_set_to_empty(instructions))
+                read.update(_attributes_loaded(instructions))
+    return frozenset(empty - read)
 
 
 class _Search:
@@ -481,6 +516,43 @@ def _overwritten_in(code: types.CodeType) -> Iterator[str]:
         following = instructions[index + 2 : index + 6]
         if attribute.opname == "LOAD_ATTR" and _overwrites(code, following):
             yield attribute.argval
+
+
+def _set_to_empty(instructions: list[dis.Instruction]) -> Iterator[str]:
+    """Yield the attributes that ``self.name = numpy.empty(...)`` and its like set."""
+    #: The instructions of the statement so far.
+    statement: list[dis.Instruction] = []
+    for instruction in instructions:
+        if not instruction.opname.startswith(("STORE_", "POP_TOP", "RESUME")):
+            statement.append(instruction)
+            continue
+        if instruction.opname == "STORE_ATTR" and _is_call_of_empty(statement):
+            yield instruction.argval
+        statement = []
+
+
+def _is_call_of_empty(statement: list[dis.Instruction]) -> bool:
+    """Return whether a statement loads what a call of ``empty`` returns, and then an object."""
+    loads = [step for step in statement if step.opname not in ("PUSH_NULL", "PRECALL", "KW_NAMES")]
+    if len(loads) < 4 or not loads[-1].opname.startswith("LOAD_FAST"):
+        return False
+    if not loads[-2].opname.startswith("CALL"):
+        return False
+    for step, following in pairwise(loads):
+        if step.opname.startswith("CALL") and following.opname in _LOADS_OF_ATTRIBUTES:
+            # A method of the array is called.
+            return False
+    # `np.empty(...)`, or `empty(...)` after `from numpy import empty`.
+    called = loads[0]
+    if loads[1].opname in _LOADS_OF_ATTRIBUTES:
+        called = loads[1]
+    return called.argval in _UNINITIALISED
+
+
+def _attributes_loaded(instructions: list[dis.Instruction]) -> Iterator[str]:
+    for instruction in instructions:
+        if instruction.opname in _LOADS_OF_ATTRIBUTES:
+            yield instruction.argval
 
 
 def _overwrites(code: types.CodeType, following: list[dis.Instruction]) -> bool:

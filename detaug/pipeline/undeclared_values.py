@@ -4,7 +4,8 @@ Left out are values that differ between two correct runs, or are too large to lo
 - generators, which are seeded for every batch;
 - memory maps, arrays of more than a few MB, and what lies on a GPU: they are data;
 - numbers and texts that are the time, the process or an address;
-- arrays that a method overwrites as a whole: memory to work in, which may begin with anything;
+- arrays that a method overwrites as a whole, or that a constructor leaves as `numpy.empty` does:
+  memory to work in, which may begin with anything;
 - private attributes of libraries' objects, where these keep what they have computed;
 - objects of the standard library that hold no settings: locks, loggers, compiled patterns.
 """
@@ -37,7 +38,11 @@ from detaug.objects.description import is_mapped
 from detaug.objects.references import is_the_users_own, is_users_module
 from detaug.objects.tensor_pickling import has_plain_memory
 from detaug.objects.values import Value, ValuePath, digest_of, is_table, values_in
-from detaug.objects.variables import overwritten_attributes, variables_of
+from detaug.objects.variables import (
+    overwritten_attributes,
+    uninitialised_attributes,
+    variables_of,
+)
 from detaug.objects.walking import Edge, walk
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.seeding.generators import GENERATORS
@@ -199,7 +204,8 @@ def _is_working_memory(path: ValuePath, value: Any) -> bool:
     if path.holder is None or not isinstance(value, (np.ndarray, torch.Tensor)):
         return False
     kind: Any = type(path.holder)
-    return path.attribute.removeprefix(".") in overwritten_attributes(kind)
+    name = path.attribute.removeprefix(".")
+    return name in overwritten_attributes(kind) or name in uninitialised_attributes(kind)
 
 
 def _is_compared_object(value: Any) -> bool:

@@ -22,6 +22,7 @@ from batchgeneratorsv2.transforms.nnunet.random_binary_operator import (
     ApplyRandomBinaryOperatorTransform,
 )
 
+from detaug.pipeline import carried_state
 from detaug.pipeline.producer import Pipeline, Producer
 from detaug.pipeline.sources import Source, resolve_source
 from detaug.seeding.current import SeedBranch
@@ -37,6 +38,12 @@ class Volumes(DataLoader):
 
     def generate_train_batch(self) -> dict[str, Any]:
         return {"x": np.random.random((2, 3)), "case": np.array(self.get_indices())}
+
+
+@pytest.fixture(autouse=True)
+def no_lack_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have as many batches compared on a busy machine as on an idle one."""
+    monkeypatch.setattr(carried_state, "_ALLOWANCE", 60.0)
 
 
 def source_of(loader: Any) -> Source:

@@ -244,6 +244,45 @@ transform = Cipher()
 """,
         "transform.key",
     ),
+    "an array of numpy.empty that the constructor fills": Case(
+        """
+class Scale:
+    def __init__(self):
+        self.weights = np.empty(8)
+        np.random.default_rng(np.random.randint(2**31)).random(out=self.weights)
+    def __call__(self, x):
+        return {"x": x * self.weights}
+transform = Scale()
+""",
+        "transform.weights",
+    ),
+    "an array of numpy.empty that a method of the constructor fills": Case(
+        """
+class Scale:
+    def __init__(self):
+        self.weights = np.empty_like(np.zeros(8))
+        self.draw()
+    def draw(self):
+        self.weights[:4] = np.random.rand(4)
+        self.weights[4:] = 1
+    def __call__(self, x):
+        return {"x": x * self.weights}
+transform = Scale()
+""",
+        "transform.weights",
+    ),
+    "an array that numpy.empty is an operand of": Case(
+        """
+class Scale:
+    def __init__(self):
+        self.weights = 0 * np.empty(8) + np.random.rand(8)
+        self.others = np.empty(8).clip(0, 0) + np.random.rand(8)
+    def __call__(self, x):
+        return {"x": x * self.weights * self.others}
+transform = Scale()
+""",
+        "transform.weights",
+    ),
     "an array in a tuple in a dict": Case(
         """
 class Scale:

@@ -678,6 +678,25 @@ class Scale:
 transform = Scale()
 """,
     ),
+    "rows of numpy.empty that are filled on first use": Correct(
+        """
+class Table:
+    def __init__(self, size):
+        # An array that is gone at once, so that the next one begins with its numbers.
+        np.random.rand(size)
+        self.rows = np.empty(size)
+        self.tensor = torch.empty(len("four"), size)
+        self.known = np.zeros(size, bool)
+    def row(self, index):
+        if not self.known[index]:
+            self.rows[index] = index
+            self.known[index] = True
+        return self.rows[index]
+    def __call__(self, x):
+        return {"x": x * self.row(int(np.random.randint(64)))}
+transform = Table(64)
+""",
+    ),
     "objects that functools.cache keeps and that count": Correct(
         """
 class Volume:
