@@ -17,6 +17,7 @@ import pickle
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
+from inspect import getattr_static
 from types import FrameType
 from typing import Any
 
@@ -43,6 +44,8 @@ from detaug.system.processes import is_standard_stream
 #: which are only read. batchgeneratorsv2 keeps a grid of coordinates by patch size (24 MB at
 #: nnU-Net's usual one, 70 ms to make).
 _KNOWN_CACHES = {"batchgeneratorsv2.transforms.spatial.spatial.SpatialTransform": ("_grid_cache",)}
+#: The default of a class that has none.
+_ABSENT = object()
 _ATOMS = frozenset(
     {str, bytes, int, float, complex, bool, type(None), tuple, dict, list, set, frozenset}
 )
@@ -341,11 +344,16 @@ def copied_in(
 
 
 def _has_any(obj: Any, names: Collection[str]) -> bool:
-    """Return whether an object has one of those attributes, in its ``__dict__`` or in slots."""
+    """Return whether an object has one of those attributes, or its class has it as a default."""
     attributes = attributes_of(obj) or ()
     for name in names:
-        slot = getattr(type(obj), name, None)
-        if name in attributes or isinstance(slot, types.MemberDescriptorType):
+        if name in attributes:
+            return True
+        default = getattr_static(type(obj), name, _ABSENT)
+        if isinstance(default, types.MemberDescriptorType):
+            return True
+        # Methods, properties and other descriptors are no values of the object's own.
+        if default is not _ABSENT and not hasattr(type(default), "__get__"):
             return True
     return False
 

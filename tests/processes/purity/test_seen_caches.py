@@ -146,15 +146,25 @@ class Atlas:
         return item + int(self.atlas[2]) - 2
 
 
-def test_keep_lets_a_transforms_cache_stay(tmp_path: Path) -> None:
+class AtlasOfTheClass(Atlas):
+    """The same with the default in the class."""
+
+    atlas = None
+
+    def __init__(self, diary: Path) -> None:
+        self.diary = diary
+
+
+@pytest.mark.parametrize("kind", [Atlas, AtlasOfTheClass])
+def test_keep_lets_a_transforms_cache_stay(kind: type, tmp_path: Path) -> None:
     diary = tmp_path / "read"
     for keep, times in (((), 12), (("atlas",), 1)):
-        with making_from(PlaceForEach(), BATCH, transform=Atlas(diary), keep=keep, check=False)(
+        with making_from(PlaceForEach(), BATCH, transform=kind(diary), keep=keep, check=False)(
             num_processes=0
         ) as augmenter:
             assert items_of(list(augmenter)) == list(range(ITEMS))
         assert diary.read_text().count("read") == times
         diary.unlink()
     assert_every_item_once(
-        run_all_ways(making_from(PlaceForEach(), BATCH, transform=Atlas(diary), keep=("atlas",)))
+        run_all_ways(making_from(PlaceForEach(), BATCH, transform=kind(diary), keep=("atlas",)))
     )
