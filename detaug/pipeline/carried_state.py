@@ -85,6 +85,9 @@ class CarriedState:
         self._log = log
         self._pristine: Snapshot | None = None
         self._left_behind: Snapshot | None = None
+        #: The copies that made the batch before.
+        self._used: SnapshotCopy | None = None
+        self._loader: LoaderCopy | None = None
         self._num_batches = 0
         self._work_seconds = 0.0
         self._spent_seconds = 0.0
@@ -106,7 +109,7 @@ class CarriedState:
         if self._left_behind is None or self._pristine is not pristine:
             # After `set_epoch` batches start from other transforms: begin again.
             self._pristine = pristine
-            self._left_behind = self._snapshot_of(used, loader)
+            self._leave_behind(used, loader)
             return
         if not self._is_affordable():
             return
@@ -125,7 +128,7 @@ class CarriedState:
     def _compare(self, makings: _Makings) -> None:
         # A copy for each making, which changes it.
         pristine = makings.pristine()
-        carried = makings.left_behind()
+        carried = self._carried(makings)
         expected = makings.fingerprints(pristine)
         fingerprints = makings.fingerprints(carried)
         self._num_batches += 1
@@ -140,7 +143,25 @@ class CarriedState:
         if self._num_batches == _MOST_BATCHES or _texts(pristine) == _texts(carried):
             self.is_done = True
             return
-        self._left_behind = self._snapshot_of(carried, makings.loader)
+        self._leave_behind(carried, makings.loader)
+
+    def _leave_behind(self, used: SnapshotCopy, loader: LoaderCopy) -> None:
+        """Keep the copies that made a batch, and the state that it has left in the transforms."""
+        self._used = used
+        self._loader = loader
+        self._left_behind = self._snapshot_of(used, loader)
+
+    def _carried(self, makings: _Makings) -> SnapshotCopy:
+        """Return the transforms as the batch before has left them."""
+        used = self._used
+        if used is None or self._loader is not makings.loader:
+            return makings.left_behind()
+        # The objects themselves and no copies: a descriptor, or a table in a module, may keep their
+        # state by the object.
+        for name, root in used.value.items():
+            used.find_generators_again(name, root)
+        self._transforms.carry_on_to(used)
+        return used
 
     def _snapshot_of(self, used: SnapshotCopy, loader: LoaderCopy) -> Snapshot:
         """Return the transforms as a batch has left them; what cannot be copied is shared."""

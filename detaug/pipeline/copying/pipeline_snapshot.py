@@ -272,8 +272,12 @@ class TransformCopies:
     def copy_of(self, snapshot: Snapshot, loader: LoaderCopy) -> SnapshotCopy:
         """Return a copy of a snapshot of the transforms, with the carried attributes."""
         copy = SnapshotCopy(snapshot, snapshot.copy(loader.common_objects))
-        _set_carried(copy.parts, self._carried)
+        self.carry_on_to(copy)
         return copy
+
+    def carry_on_to(self, copy: SnapshotCopy) -> None:
+        """Set the attributes that pass from copy to copy."""
+        _set_carried(copy.parts, self._carried)
 
     def carry_on_from(self, used: SnapshotCopy) -> None:
         """Take the attributes that pass to the next copy from one that has made a batch."""

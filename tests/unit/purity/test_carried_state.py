@@ -9,10 +9,11 @@ import logging
 import math
 import os
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -212,6 +213,37 @@ def counting() -> Callable[..., Any]:
     return counts
 
 
+class PerObject:
+    """A descriptor that keeps a value for each object that has it."""
+
+    def __init__(self) -> None:
+        self.values: Any = WeakKeyDictionary()
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        return self if owner is None else self.values.get(owner, 0.0)
+
+    def __set__(self, owner: Any, value: Any) -> None:
+        self.values[owner] = value
+
+
+class RunningMean:
+    mean = PerObject()
+
+    def __call__(self, x: Any, **others: Any) -> dict[str, Any]:
+        self.mean = 0.9 * self.mean + 0.1 * x.mean()
+        return {"x": x - self.mean, **others}
+
+
+#: How often each object was called.
+NUM_CALLS: Any = Counter()
+
+
+class Ramp:
+    def __call__(self, x: Any, **others: Any) -> dict[str, Any]:
+        NUM_CALLS[self] += 1
+        return {"x": x * NUM_CALLS[self], **others}
+
+
 class OnlyTogether:
     """A transform that changes a batch only if both of its counters have counted."""
 
@@ -334,6 +366,12 @@ def test_state_that_would_have_changed_the_next_batch_is_told(name: str) -> None
     assert len(others) == num_others
 
 
+@pytest.mark.parametrize("make", [RunningMean, Ramp])
+def test_state_that_is_kept_elsewhere_by_the_object_is_told_too(make: Callable[[], Any]) -> None:
+    (text,) = warnings_of(make())
+    assert text.startswith("the transforms carry something from batch to batch that no attribute")
+
+
 # --- transforms without a warning
 
 
@@ -359,6 +397,30 @@ class Caches:
             factors.append(self.known.setdefault(number, self.root(number)))
         scaled = x * np.array(factors)[:, None]
         return {"x": scaled + self.table[3], "case": case}
+
+
+class ComputedOnce:
+    """A descriptor that keeps a result for each object that has it."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+        self.results: Any = WeakKeyDictionary()
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        if owner is None:
+            return self
+        if owner not in self.results:
+            self.results[owner] = self.function(owner)
+        return self.results[owner]
+
+
+class Windows:
+    @ComputedOnce
+    def window(self) -> Any:
+        return np.hanning(3)
+
+    def __call__(self, x: Any, **others: Any) -> dict[str, Any]:
+        return {"x": x * self.window, **others}
 
 
 class MakesItsGenerator:
@@ -403,6 +465,7 @@ def keeping_nothing() -> Any:
 CORRECT: dict[str, Callable[[], Any]] = {
     "draws": two_that_draw,
     "caches": Caches,
+    "results by object": Windows,
     "makes its generator": MakesItsGenerator,
     "replaces its generator": ReplacesItsGenerator,
     "shuffles its channels": binary_operator,
