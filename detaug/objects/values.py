@@ -30,6 +30,8 @@ MOST_OBJECTS = 20_000
 _LONGEST = 64
 #: Characters of a text beyond which its beginning and a digest stand for it.
 _LONGEST_TEXT = 80
+#: The same of a path, whose end says most.
+_LONGEST_PATH = 400
 _PLAIN = (
     str,
     bytes,
@@ -213,7 +215,8 @@ def _text_of_plain(value: Any) -> str:
     if isinstance(value, PurePath):
         value = value.as_posix()
     text = repr(value)
-    if len(text) <= _LONGEST_TEXT:
+    longest = _LONGEST_PATH if "/" in text else _LONGEST_TEXT
+    if len(text) <= longest:
         return text
     return f"{text[:_LONGEST_TEXT]}… {digest_of(text)}"
 

@@ -19,6 +19,7 @@ import types
 import weakref
 from collections import ChainMap, UserDict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from importlib.util import resolve_name
 from itertools import islice, pairwise
@@ -184,6 +185,9 @@ class _Search:
         #: Paths that are written, by the name of the method that does; "" for functions.
         self._writes: list[tuple[str, str]] = []
         self._names_in_code: set[str] = set(_CALLED_BY_DETAUG)
+        #: Variables of closures by their path, and the ids of those that some function sets.
+        self._cells: dict[str, types.CellType] = {}
+        self._written_cells: set[int] = set()
 
     def look_at(self, references: Iterable[Any]) -> None:
         """Find all variables that these classes and functions lead to."""
@@ -196,6 +200,14 @@ class _Search:
                 self._look_at_class(value)
             else:
                 self._look_at_function(value)
+        for path, cell in self._cells.items():
+            # Counters and caches of closures are set by the closures themselves.
+            if id(cell) in self._written_cells:
+                continue
+            # A variable of the closure may not be set yet.
+            with suppress(ValueError):
+                if _is_constant(cell.cell_contents):
+                    self.variables[path] = cell.cell_contents
 
     def written(self) -> Iterator[str]:
         """Yield the paths of the variables that the code writes while it makes batches.
@@ -290,6 +302,7 @@ class _Search:
             self._add(part)
             if part is not None and not _is_code(part):
                 self.kept_by_functions[f"{home_of(function)}{label}"] = part
+        self._add_constants_kept_by(function)
         name = function.__name__
         is_constructor = name in _CONSTRUCTORS
         # "Class.method"; that of a function in a function is "outer.<locals>.inner".
@@ -305,6 +318,24 @@ class _Search:
                     self._writes.append((name if is_method else "", path))
             for read in (*_reads_in(code), *_reads_by_text(code, function)):
                 self._follow(read, function)
+
+    def _add_constants_kept_by(self, function: types.FunctionType) -> None:
+        """Add the defaults of a function and the variables of its closure, if they are constants.
+
+        They may have been drawn when the module was imported.
+        """
+        home = home_of(function)
+        for label, default in _defaults_of(function):
+            if _is_constant(default):
+                self.variables.setdefault(f"{home}{label}", default)
+        names = function.__code__.co_freevars
+        cells = dict(zip(names, function.__closure__ or (), strict=True))
+        for name, cell in cells.items():
+            # Another function of the same name may keep another value; the first one counts.
+            self._cells.setdefault(f"{home}.<{name}>", cell)
+        for code in _codes_in(function.__code__):
+            for name in _variables_set_in(code) & cells.keys():
+                self._written_cells.add(id(cells[name]))
 
     def _follow(self, read: _Read, function: types.FunctionType) -> None:
         """Add the variable that a read leads to; if that is code, look at it instead."""
@@ -419,6 +450,20 @@ def _kept_results(function: Any) -> Iterator[tuple[str, Any]]:
                 yield repr(key), result
 
 
+def _defaults_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    for index, default in enumerate(function.__defaults__ or ()):
+        yield f".__defaults__[{index}]", default
+    for name, default in (function.__kwdefaults__ or {}).items():
+        yield f".__kwdefaults__[{name!r}]", default
+
+
+def _is_constant(value: Any) -> bool:
+    """Return whether a value is a number or text, or a tuple of these: no cache, no memory."""
+    if isinstance(value, tuple):
+        return all(map(_is_constant, value))
+    return isinstance(value, _PLAIN)
+
+
 def _is_data(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return all(map(_is_data, value[:_MOST_ITEMS]))
@@ -470,6 +515,16 @@ def _codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _codes_in(constant)
+
+
+@lru_cache(maxsize=4096)
+def _variables_set_in(code: types.CodeType) -> frozenset[str]:
+    """Return the variables of the closure that compiled code sets."""
+    names = set()
+    for instruction in _instructions(code):
+        if instruction.opname in ("STORE_DEREF", "DELETE_DEREF"):
+            names.add(instruction.argval)
+    return frozenset(names)
 
 
 @lru_cache(maxsize=4096)

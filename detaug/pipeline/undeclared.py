@@ -14,7 +14,6 @@ machine, and are logged at level INFO.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -25,6 +24,7 @@ from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.pipeline.undeclared_values import (
     attributes_of_pipeline,
     code_of,
+    is_path,
     variables_in,
     without_folders,
 )
@@ -32,9 +32,6 @@ from detaug.system.escaping import printable
 
 #: How many differences one message names.
 _MOST_NAMED = 8
-#: The text of a path or an address: it begins with a folder, or ends with a file's suffix.
-_PATH = re.compile(r"""['"](/|\.\.?/|~|[A-Za-z]:|[\w+]+://|.*/.*\.\w{1,6}(['"]|… ))""")
-
 #: Variables that some pipeline has written in this process while it made a batch. One set for all
 #: pipelines, because they share the variables of the program's modules.
 _written: set[str] = set()
@@ -273,6 +270,6 @@ def _level_of(text: str, other_text: str) -> int:
     """Return INFO for paths of files, which differ from machine to machine; else WARNING."""
     if without_folders(text) == without_folders(other_text):
         return logging.INFO
-    if _PATH.match(text) and _PATH.match(other_text):
+    if is_path(text) and is_path(other_text):
         return logging.INFO
     return logging.WARNING

@@ -22,7 +22,7 @@ import time
 import types
 from array import array
 from collections import ChainMap, UserDict, UserList, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -69,6 +69,12 @@ _UNITS = (1.0, 1e3, 1e6, 1e9)
 _ADDRESSES = range(2**46, 2**47)
 _DATE = re.compile(r"(20\d\d)[-_./]?([01]\d)[-_./]?([0-3]\d)")
 _UUID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?4[0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}", re.I)
+#: The text of a path or an address: it begins with a folder, or ends with a file's suffix.
+_PATH = re.compile(r"""['"](/|\.\.?/|~|[A-Za-z]:|[\w+]+://|.*/.*\.\w{1,6}(['"]|… ))""")
+#: A text with a slash, as `repr` writes it.
+_QUOTED = re.compile(r"'[^']*/[^']*'")
+#: An item of a list, or of a dict whose keys are integers.
+_AT_INDEX = re.compile(r"\[\d+\]")
 #: A text's folders except the last one: ``'/data/a/b.nii'`` is ``'a/b.nii'`` on every machine.
 _FOLDERS = re.compile(r"(?<=['\"])[^'\"]*/(?=[^'\"/]*/[^'\"/]*['\"])")
 #: torch's modules keep what they learn in these.
@@ -133,14 +139,47 @@ def _roots(pristine: PipelineSnapshot) -> list[Edge]:
 def _texts_of(roots: Iterable[Edge]) -> dict[str, str]:
     texts: dict[str, str] = {}
     for (path, _, _), group in _by_attribute(roots).items():
-        if len(group) > _MOST_OF_ATTRIBUTE:
+        if len(group) > _MOST_OF_ATTRIBUTE or _lists_files(group):
             # One digest keeps state dicts small; a message can still name the attribute.
-            contents = [(path, without_folders(value.text)) for path, value in group.items()]
-            texts[path] = f"{len(group)} values, {_hashed(repr(contents))}"
+            texts[path] = f"{len(group)} values, {_digest_of_group(group)}"
             continue
         for value_path, value in group.items():
             texts[value_path] = value.text
     return _shortened(texts)
+
+
+def _lists_files(group: Mapping[str, Value]) -> bool:
+    """Return whether an attribute holds a list of paths: their names and order are data."""
+    num_paths = 0
+    for path, value in group.items():
+        if _AT_INDEX.search(path) and is_path(value.text):
+            num_paths += 1
+    return num_paths > 1
+
+
+def _digest_of_group(group: Mapping[str, Value]) -> str:
+    contents = [(path, value.text) for path, value in group.items()]
+    return _hashed(_below_common_folder(repr(contents)))
+
+
+def _below_common_folder(text: str) -> str:
+    """Return a text in which paths begin below the folder that all of them lie in.
+
+    The same files may lie in another folder on another machine.
+    """
+    folders = [os.path.dirname(path) for path in _QUOTED.findall(text) if is_path(path)]
+    if not folders:
+        return text
+    # They begin with the quotation mark, so none counts as absolute.
+    common = os.path.commonpath(folders)
+    if not common:
+        return text
+    return text.replace(common, "'")
+
+
+def is_path(text: str) -> bool:
+    """Return whether the text of a value is a path: it begins with a folder, or ends in a file."""
+    return bool(_PATH.match(text))
 
 
 def _by_attribute(roots: Iterable[Edge]) -> dict[tuple[str, str, str], dict[str, Value]]:
@@ -279,8 +318,8 @@ class _Reader:
             if not _has_texts(value):
                 return NOT_COMPARED
             # Sorted: a set's order differs from process to process.
-            return _hashed(repr(sorted(map(repr, value))))
-        return _hashed(without_folders(repr(value)))
+            value = sorted(map(repr, value))
+        return _hashed(_below_common_folder(repr(value)))
 
     def _digest_of_array(self, array: Any) -> str:
         # Sparse, nested and quantised tensors, and those on a GPU, have no bytes to be read.

@@ -418,6 +418,34 @@ def transform(x):
     ),
 }
 
+#: Names and order of files, which are data wherever the files lie.
+FILES = {
+    "an order of files": Case(
+        """
+class Cases(Loader):
+    def __init__(self):
+        self.files = [f"/data/images/{number}.nii" for number in range(9)]
+        random.shuffle(self.files)
+    def __next__(self):
+        return {"x": np.random.rand(3), "name": self.files[0]}
+loader = Cases()
+""",
+        "data_loader.files",
+    ),
+    "a file among others, in a list of dicts": Case(
+        """
+class Cases(Loader):
+    def __init__(self):
+        self.items = [{"image": f"data/{number}/t1.nii", "age": number} for number in range(4)]
+    def __next__(self):
+        return {"x": np.random.rand(3), "name": self.items[2]["image"]}
+loader = Cases()
+""",
+        "data_loader.items",
+        "loader.items[2]['image'] = 'data/40/t1.nii'",
+    ),
+}
+
 #: Values of the module's variables, classes and functions. The second program changes most of them.
 SET = {
     # A cache that begins as None looks the same, and is named as well.
@@ -434,6 +462,28 @@ transform = Normalize()
 """,
         "transform.mean",
         "transform.fit()",
+    ),
+    "a default of a function that is called": Case(
+        """
+def scaled(x, by=1.5, *, shift=0.0):
+    return x * by + shift
+def transform(x):
+    return {"x": scaled(x)}
+""",
+        "users_module.scaled.__kwdefaults__['shift']",
+        "scaled.__kwdefaults__['shift'] = 0.5",
+    ),
+    "what a function that is called has in its closure": Case(
+        """
+def made(gain):
+    def scaled(x):
+        return x * gain
+    return scaled
+scaled = made(np.random.rand())
+def transform(x):
+    return {"x": scaled(x)}
+""",
+        "users_module.made.<locals>.scaled.<gain>",
     ),
     "a variable of the module": Case(
         """
@@ -833,7 +883,10 @@ def transform(x):
 }
 
 
-@pytest.mark.parametrize("case", [*DRAWN.values(), *SET.values()], ids=[*DRAWN, *SET])
+CASES = {**DRAWN, **FILES, **SET}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_value_that_differs_from_the_saved_runs_is_named(case: Case, name: str) -> None:
     (text,) = warnings_at_load(name, case.source, case.change)
     assert text.startswith("values that no argument declares differ")

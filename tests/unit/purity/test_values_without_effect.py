@@ -235,6 +235,53 @@ class Cases(Loader):
 loader = Cases()
 """,
     ),
+    "files that this job has in a folder of its own": Correct(
+        """
+class Cases(Loader):
+    def __init__(self):
+        root = f"/scratch/job{random.randrange(10**9)}"
+        self.few = [f"{root}/{number}.nii.gz" for number in range(9)]
+        self.many = tuple(f"{root}/{number}.nii.gz" for number in range(500))
+        long = f"{root}/{'folder/' * 15}"
+        self.items = [{"image": f"{long}{n}/t1.nii", "label": f"{root}/{n}.nii"} for n in range(30)]
+loader = Cases()
+""",
+    ),
+    "counters and results in closures of functions that are called": Correct(
+        """
+def counted(function):
+    calls, last = 0, None
+    def call(x):
+        nonlocal calls, last
+        calls += 1
+        last = function(x)
+        return last
+    def reset():
+        nonlocal last
+        last = 1.5
+    return call, reset
+scaled, reset = counted(lambda x: x * 2)
+def transform(x):
+    return {"x": scaled(x)}
+""",
+        "scaled(3.0); reset()",
+    ),
+    "objects of libraries with what they have computed": Correct(
+        """
+from scipy.interpolate import make_interp_spline
+from scipy.spatial import cKDTree
+class Curve:
+    def __init__(self):
+        self.curve = make_interp_spline(np.arange(6.0), np.arange(6.0) ** 2)
+        self.tree = cKDTree(np.eye(3))
+        self.device = torch.device("cpu")
+        self.noise = torch.distributions.Normal(0.0, 1.0)
+    def __call__(self, x):
+        return {"x": self.curve(x) + self.tree.query(x[:3])[0]}
+transform = Curve()
+""",
+        "transform(np.arange(8.0))",
+    ),
     "a large data set": Correct(
         """
 class Cases(Loader):
