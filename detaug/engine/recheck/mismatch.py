@@ -175,8 +175,12 @@ class Repeats:
         # The loader returned the same raw batch again: a transform need not make it different.
         if raw and self._seen.setdefault((key.epoch, "raw", raw), key) != key:
             return ""
+        # If the transform has kept all keys, a new one may be a spacing or a table, which are the
+        # same in every batch. If it has not, the new one may be another name of an old one.
+        has_renamed = not report.raw.keys() <= report.final.keys()
         for name in report.random:
-            if name in self._ignore:
+            is_added = name not in report.raw and not has_renamed
+            if name in self._ignore or is_added:
                 continue
             other = self._earlier(key.epoch, f"final {name}", report.final[name], key)
             # What the transform passed on unchanged is data: a loader may return a case twice.

@@ -258,6 +258,22 @@ def test_equal_random_numbers_in_different_batches_are_noticed(caplog):
     assert "draws the same random numbers for different batches" in caplog.text
 
 
+def test_a_table_that_a_transform_adds_is_no_random_number(caplog):
+    def with_spacing(**batch):
+        return {**batch, "spacing": np.array([1.0, 1.0, 3.3])}
+
+    run(Items(), with_spacing, 2)
+    assert not records_of(caplog)
+
+
+def test_equal_random_numbers_under_another_key_are_noticed(caplog):
+    def renamed(x, **batch):
+        return {**batch, "image": x * 0 + np.random.default_rng(3).random(x.shape)}
+
+    run(Items(), renamed, 2)
+    assert "'image' is the same, byte for byte" in caplog.text
+
+
 class LoadsAnAtlas:
     def __init__(self):
         self.atlas = None
