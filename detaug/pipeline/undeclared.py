@@ -4,7 +4,8 @@ There are two kinds: attributes, as the constructors have left them (a fitted ta
 was drawn), and variables of the user's modules and classes, as far as the pipeline's code reads
 them. If they differ, batches may, and nothing else would show it. A state dict carries them as
 short texts, and a warning names what differs in the program that loads it, in fresh interpreters,
-and, of variables, at the start of an epoch, at a replay and at a restart.
+and, of variables, at the start of an epoch, at a replay and at a restart. A state dict also carries
+settings of torch and MONAI that batches are made with.
 
 Variables that the pipeline writes itself are left out: they are for the run-time check. What else
 is left out stands in `detaug.pipeline.undeclared_values`. Paths of files differ from machine to
@@ -29,6 +30,7 @@ from detaug.pipeline.undeclared_values import (
     without_folders,
 )
 from detaug.system.escaping import printable
+from detaug.system.process_settings import settings_of_a_run
 
 #: How many differences one message names.
 _MOST_NAMED = 8
@@ -59,6 +61,7 @@ class Undeclared:
     def __init__(self, pristine: PipelineSnapshot) -> None:
         self._pristine = pristine
         self._at_start: dict[str, str] | None = None
+        self._settings: dict[str, str] = {}
         self._saved: dict[str, str] = {}
         self._epoch: int | None = None
         self._num_batches = 0
@@ -83,6 +86,7 @@ class Undeclared:
         # Before `_at_start` is replaced: after a restart it has the earlier workers' values.
         remarks = self._on_change(now)
         self._at_start = now
+        self._settings = settings_of_a_run()
         self._epoch = epoch
         self._num_batches = 0
         return [*remarks, *self._on_saved()]
@@ -148,8 +152,10 @@ class Undeclared:
 
     def as_lines(self) -> list[str]:
         """Return all values, a line each, for a state dict."""
-        values = {**self.variables(), **self.attributes}
-        return [f"{path} = {text}" for path, text in values.items()]
+        return [f"{path} = {text}" for path, text in self._values().items()]
+
+    def _values(self) -> dict[str, str]:
+        return {**self.variables(), **self.attributes, **self._settings}
 
     # --- messages
 
@@ -172,9 +178,8 @@ class Undeclared:
 
     def _on_saved(self) -> list[Remark]:
         """Return the messages about values that differ from those of the state dict."""
-        current_values = {**self.variables(), **self.attributes}
         texts: dict[int, list[str]] = {}
-        for path, current, saved in _differing(current_values, self._saved):
+        for path, current, saved in _differing(self._values(), self._saved):
             if _is_cache_not_filled(path, current, saved):
                 continue
             text = f"{path}: here {current}, in the state {saved}"

@@ -62,6 +62,18 @@ def _read_device() -> str | None:
     return str(device)
 
 
+def _read_meta_tensors() -> bool:
+    # Not loaded: nobody has switched it off.
+    module = sys.modules.get("monai.data.meta_obj")
+    return module is None or bool(module.get_track_meta())
+
+
+def _write_meta_tensors(is_on: bool) -> None:
+    from monai.data.meta_obj import set_track_meta
+
+    set_track_meta(is_on)
+
+
 def denormals_are_flushed() -> bool:
     """Return True if the calling thread's arithmetic makes zeros of denormal numbers."""
     return _smallest_normal * 0.5 == 0.0
@@ -81,6 +93,8 @@ _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "numpy_errors": (np.geterr, _write_numpy_errors),
     # The order of strings, the reading of numbers.
     "locale": (_read_locale, _write_locale),
+    # MONAI's transforms return tensors of another class.
+    "meta_tensors": (_read_meta_tensors, _write_meta_tensors),
     "recursion_limit": (sys.getrecursionlimit, sys.setrecursionlimit),
 }
 
@@ -96,7 +110,10 @@ _NAMES = {
     "grad": "torch's grad mode",
     "numpy_errors": "NumPy's handling of floating-point errors",
     "locale": "the locale",
+    "meta_tensors": "MONAI's tracking of meta data",
 }
+#: Those that decide what a resumed program's batches are, and are no matter of a context.
+_OF_A_RUN = ("dtype", "meta_tensors")
 
 
 @dataclass(frozen=True)
@@ -191,6 +208,11 @@ class ProcessSettings:
             # Some setters load a module, or take longer than a small batch.
             if read() != value:
                 write(value)
+
+
+def settings_of_a_run() -> dict[str, str]:
+    """Return the settings that a resumed program has to have as well, by name, as texts."""
+    return {_NAMES[name]: str(_SETTINGS[name][0]()) for name in _OF_A_RUN}
 
 
 def be_ready_to_fork() -> None:

@@ -17,7 +17,7 @@ import monai.data
 import monai.transforms as mt
 from monai.data import list_data_collate
 
-from detaug import DeterministicAugmenter
+from detaug import DeterministicAugmenter, LocalProcesses
 from tests.peers.conformance import Conformance
 from tests.peers.items import ITEMS, Example, from_blank, image, loads, note_load, of_images
 
@@ -153,3 +153,34 @@ def test_a_cache_goes_on_caching(cached: Example, num_processes: int, tmp_path: 
     assert max(times.values()) <= at_most, (
         f"in {_EPOCHS} epochs the items were loaded so often: {times}"
     )
+
+
+class TypesOfImages(torch.utils.data.Dataset[Any]):
+    """Gives the class of what MONAI's transforms return."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> str:
+        return type(mt.ScaleIntensity()(np.arange(8.0).reshape(2, 2, 2))).__name__
+
+
+@pytest.mark.parametrize("method", [None, "fork", "spawn"])
+def test_monais_switch_for_meta_data_is_that_of_the_start(method: Any) -> None:
+    processes = 0
+    executor = None
+    if method is not None:
+        processes = 1
+        executor = LocalProcesses(method)
+    try:
+        monai.data.set_track_meta(False)
+        with DeterministicAugmenter.from_dataset(
+            TypesOfImages(), 1, num_processes=processes, executor=executor, seed=1, check=False
+        ) as augmenter:
+            first = next(augmenter)
+            monai.data.set_track_meta(True)
+            names = [first, *augmenter, augmenter.replay(0, 2)]
+            assert monai.data.get_track_meta()
+    finally:
+        monai.data.set_track_meta(True)
+    assert names == [["Tensor"]] * 7

@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+import torch
 
 from detaug import DataLoader, DeterministicAugmenter
 from tests.processes.purity import undeclared_pipelines as pipelines
@@ -92,6 +93,21 @@ def test_a_value_at_the_start_is_told_by_the_program_that_loads_another(heard: l
         next(batches)
     (text,) = heard
     assert f"{NAME}: here 3, in the state 1" in text
+
+
+def test_a_default_dtype_that_the_resumed_program_lacks_is_told(heard: list[str]) -> None:
+    with augmenter(0) as batches:
+        next(batches)
+        state = batches.state_dict()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with augmenter(0) as batches:
+            batches.load_state_dict(state)
+            next(batches)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    (text,) = heard
+    assert "torch's default dtype: here torch.float64, in the state torch.float32" in text
 
 
 def test_a_state_without_these_values_loads_without_a_word(heard: list[str]) -> None:
