@@ -240,12 +240,14 @@ class Coordinator(PrefetchingEngine):
 
     # --- implements `PeerTransport`
 
-    def peer_for(self, candidate: RecheckCandidate) -> int | None:
+    def peer_for(self, candidate: RecheckCandidate, any_will_do: bool) -> int | None:
         """Return a worker that can make an informative check; None: there is none now."""
         for worker in self._others(candidate):
             if not worker.ready:
                 continue
             has_history = worker.num_results > 0
+            if any_will_do and has_history:
+                return worker.worker_id
             if candidate.nth_batch == 1 and has_history:
                 return worker.worker_id
             if candidate.nth_batch > 1 and not has_history and not worker.tasks:

@@ -33,7 +33,8 @@ class Mismatch(NamedTuple):
         keys: the keys that differ.
         in_loader: True: the loader's part differs already. False: only the transforms' part does.
         is_early: True: it is among its worker's first batches. False: it is a later one.
-        cause: "hashes": the makings had different hash seeds; empty: the cause is not known.
+        cause: "hashes": the makings had different hash seeds; "workers": two workers made them,
+            which had made other batches before; empty: the cause is not known.
         live: the trace in the worker that made the batch; None: it has not arrived.
         fresh: the trace from a pristine copy; None: it has not arrived.
         raised: the exception that the second making raised; None: it returned a batch.
@@ -101,9 +102,12 @@ class Mismatch(NamedTuple):
         )
 
     def _text_of_difference(self) -> str:
+        again = "made again from a pristine copy of the pipeline"
+        if self.cause == "workers":
+            again = "made again by another worker, which has made other batches before"
         text = (
-            f"{self._batch} is not reproducible: made again from a pristine copy of"
-            f" the pipeline, it differs in {_some(self.keys)}. {self._first_difference()}"
+            f"{self._batch} is not reproducible: {again}, it differs in {_some(self.keys)}."
+            f" {self._first_difference()}"
         )
         if self.in_loader:
             text += (

@@ -10,6 +10,10 @@ Otherwise the first informative check is of some worker's second batch. With so 
 none makes a second batch soon, a first batch is remade by a process that makes another one
 before it. Then follow batches after a long history, and the first batch of one worker.
 
+Some state shows in later batches only: a cache of cases that are changed in place, or drawn. So in
+a short run another worker remakes batches with a long history as well, which costs no more than the
+batch.
+
 A check costs the time of its batches, and the time of the process that makes them. The first
 informative check is always made. A short run pays next to nothing for other checks; a long run pays
 a known share of the workers' time, and for an interpreter with another hash seed.
@@ -18,6 +22,7 @@ a known share of the workers' time, and for an interpreter with another hash see
 from __future__ import annotations
 
 from detaug.engine.arguments import Check
+from detaug.engine.errors_from_workers import ErrorRecord
 from detaug.engine.recheck.mismatch import Mismatch
 from detaug.engine.recheck.requests import RecheckCandidate, RecheckRequest, RecheckResponse
 from detaug.pipeline.batch_report import BatchReport, differing_keys
@@ -37,6 +42,8 @@ _MOST_COSTLY = 20
 _SECOND_BY = 12
 #: Mismatches of a worker's first batches are errors; later ones would interrupt a training.
 _FIRST_BATCHES = 8
+#: A worker that has made as many batches has a long history.
+_LONG_HISTORY = 8
 #: Candidates that wait for their turn; further ones are left out.
 _MOST_WAITING = 16
 #: Weight of the latest batch in the running mean of a batch's time.
@@ -81,6 +88,8 @@ class RecheckPolicy:
         self._is_stopped = False
         #: True: a worker has been asked to remake another one's batch.
         self._has_asked_peer = False
+        #: True: a worker has been asked after the first informative check.
+        self._is_late_peer_check = False
         self._waiting: list[RecheckCandidate] = []
         self._first: RecheckCandidate | None = None
         self._latest_nth_batch = 0
@@ -136,24 +145,46 @@ class RecheckPolicy:
     def for_peers(self) -> list[RecheckCandidate]:
         """Return the batches of which one may be remade by another worker; empty: none may.
 
-        Only one is, and only for the first informative check.
+        The first is for the first informative check. Batches with a long history follow, as far as
+        a short run can afford it.
         """
-        if self._is_stopped or self._is_thorough or self.informative or self._has_asked_peer:
-            return []
         # A worker's streams must not be stepped by others.
-        if not self.stateless:
+        if self._is_stopped or self._is_thorough or not self.stateless:
+            return []
+        if self.informative:
+            return self._with_long_history()
+        if self._has_asked_peer:
             return []
         return list(self._waiting)
+
+    def _with_long_history(self) -> list[RecheckCandidate]:
+        # In a long run pristine copies check such batches, which shows more.
+        if self._is_long_run or self._batch_seconds > self._seconds_left:
+            return []
+        late = [waiting for waiting in self._waiting if waiting.nth_batch >= _LONG_HISTORY]
+        return sorted(late, key=lambda candidate: candidate.nth_batch, reverse=True)
+
+    @property
+    def any_peer_will_do(self) -> bool:
+        """True: any other worker may make the check. False: one whose history makes it informative.
+
+        The first informative check has shown that a worker's history changes no first batch.
+        """
+        return self.informative > 0
 
     def begin_peer_check(self, candidate: RecheckCandidate) -> None:
         """Stop the waiting of a check, because another worker is asked for it."""
         self._has_asked_peer = True
+        self._is_late_peer_check = self.informative > 0
         self._waiting.remove(candidate)
 
-    def end_peer_check(self, candidate: RecheckCandidate, response: RecheckResponse | None) -> None:
-        """Count a check by another worker if its result is equal.
+    def end_peer_check(
+        self, candidate: RecheckCandidate, response: RecheckResponse | None
+    ) -> Mismatch | None:
+        """Count a check by another worker, and return how its batch differs; None: it does not.
 
-        Otherwise a pristine copy has to make the batch again, so that the error can name the cause.
+        If the first check differs, a pristine copy has to make the batch again, so that the error
+        can name the cause.
 
         Args:
             candidate: the batch.
@@ -162,6 +193,8 @@ class RecheckPolicy:
         report = None
         if response is not None:
             report = response.report
+        if self._is_late_peer_check:
+            return self._compare_late(candidate, report)
         if isinstance(report, BatchReport) and not self.differing(candidate.report, report):
             self.done += 1
             self.informative += 1
@@ -170,6 +203,22 @@ class RecheckPolicy:
             self._overhead = _MOST_AT_FIRST
         else:
             self._waiting.insert(0, candidate)
+        return None
+
+    def _compare_late(
+        self, candidate: RecheckCandidate, report: BatchReport | ErrorRecord | None
+    ) -> Mismatch | None:
+        """Return how two workers' makings of a batch with a long history differ, if they do."""
+        # It raised, or the worker is gone: a pristine copy may make it later.
+        if not isinstance(report, BatchReport):
+            return None
+        self.done += 1
+        self.informative += 1
+        if not self.differing(candidate.report, report):
+            return None
+        self.different += 1
+        mismatch = self._mismatch(candidate, candidate.report, report, candidate.nth_batch)
+        return mismatch._replace(cause="workers")
 
     def next(self) -> RecheckCandidate | None:
         """Return the check to be made now, and stop its waiting; None: no check is due."""

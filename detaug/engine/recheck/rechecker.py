@@ -64,11 +64,15 @@ class RecheckTransport(Protocol):
 class PeerTransport(RecheckTransport, Protocol):
     """The further methods of an engine whose workers remake batches of others."""
 
-    def peer_for(self, candidate: RecheckCandidate) -> int | None:
+    def peer_for(self, candidate: RecheckCandidate, any_will_do: bool) -> int | None:
         """Return the id of a worker that can make an informative check; None: there is none now.
 
         It is another worker that has made batches, for a worker's first batch; for a later one, a
         worker that is idle and has made none.
+
+        Args:
+            candidate: the batch.
+            any_will_do: any other worker can.
         """
 
     def expects_peer(self, candidate: RecheckCandidate) -> bool:
@@ -149,7 +153,7 @@ class Recheck:
         candidates = self._policy.for_peers()
         if self._peers is not None and candidates:
             for candidate in candidates:
-                peer = self._peers.peer_for(candidate)
+                peer = self._peers.peer_for(candidate, self._policy.any_peer_will_do)
                 if peer is not None and self._ask_peer(candidate, peer):
                     return
             if self._waits_for_peers(self._peers, candidates):
@@ -179,12 +183,15 @@ class Recheck:
 
     def _end_peer_check(self, response: RecheckResponse | None) -> None:
         """Take in a peer's response; None: the peer is gone."""
+        mismatch = None
         if self._candidate is not None:
-            self._policy.end_peer_check(self._candidate, response)
+            mismatch = self._policy.end_peer_check(self._candidate, response)
         # Afterwards: `is_pending` is read by other threads, and a further check may be due.
         self._candidate = None
         self._peer = None
         self._is_sent = False
+        if mismatch is not None:
+            self._report(mismatch)
 
     def _advance_hash_order(self) -> None:
         if self._hash_order is None or self._policy.knows_hash_order:

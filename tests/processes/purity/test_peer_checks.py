@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from detaug import DeterministicAugmenter, LocalProcesses, ReproducibilityError, fingerprint
+from detaug import Check, DeterministicAugmenter, LocalProcesses, ReproducibilityError, fingerprint
 from detaug.engine.recheck import rechecker
 from tests.support.faults import once
 
@@ -126,3 +126,42 @@ def test_a_setting_that_a_check_leaves_is_put_back(num_processes, caplog):
         dtypes = {batch["ones"].dtype for batch in augmenter}
         assert augmenter.stats()["checked"] >= 1
     assert dtypes == {torch.float32}
+
+
+class ChangesItsCache(Items):
+    """Keeps its items, and changes what it keeps each time it gives one."""
+
+    def __init__(self):
+        self.cache = {}
+
+    def __getitem__(self, index):
+        values = self.cache.setdefault(index, np.full(3, float(index + 1)))
+        values *= 1.1
+        return {"x": values}
+
+
+class KeepsDraws(Items):
+    """Draws a number for each item once per process."""
+
+    numbers = {}  # noqa: RUF012
+
+    def __getitem__(self, index):
+        return {"x": self.numbers.setdefault(index, np.random.random())}
+
+
+@pytest.mark.parametrize("kind", [ChangesItsCache, KeepsDraws])
+def test_a_cache_that_shows_when_a_case_comes_again_is_told_in_a_short_run(
+    kind, caplog, monkeypatch
+):
+    monkeypatch.setattr(rechecker, "PEER_PATIENCE", 60.0)
+    check = Check(on_mismatch="warn")
+    with (
+        caplog.at_level(logging.WARNING, "detaug"),
+        DeterministicAugmenter.from_dataset(
+            kind(), 2, num_processes=2, seed=1, check=check
+        ) as augmenter,
+    ):
+        for _ in range(15):
+            for _ in augmenter:
+                pass
+    assert "made again by another worker" in caplog.text

@@ -329,3 +329,52 @@ def test_the_checker_decides_where_a_peer_could_not(response):
     assert policy.informative == 0
     assert policy.for_peers() == []
     assert policy.next().key.step == 5
+
+
+def agreed_with_a_peer():
+    """Return a policy whose first check was made by a peer, in a run of a second."""
+    policy = checks_of()
+    policy.on_candidate(candidate(0))
+    policy.begin_peer_check(candidate(0))
+    policy.end_peer_check(candidate(0), RecheckResponse(BatchReport({}, {"x": "1"})))
+    for _ in range(100):
+        policy.add_batch_time(0.01)
+    return policy
+
+
+def test_peers_make_batches_with_a_long_history_again_if_that_is_cheap():
+    policy = agreed_with_a_peer()
+    for step, number in ((8, 4), (20, 8), (40, 16)):
+        policy.on_candidate(candidate(step, number=number))
+    late, earlier = policy.for_peers()
+    assert (late.key.step, earlier.key.step) == (40, 20)
+    assert policy.any_peer_will_do
+    policy.begin_peer_check(late)
+    policy.add_check_time(0.01)
+    policy.end_peer_check(late, RecheckResponse(BatchReport({}, {"x": "1"})))
+    assert policy.done == 2
+    for _ in range(3):
+        policy.add_check_time(0.01)
+    policy.on_candidate(candidate(80, number=32))
+    assert policy.for_peers() == []
+
+
+def test_workers_that_differ_late_are_told_without_another_process():
+    policy = agreed_with_a_peer()
+    policy.on_candidate(candidate(40, number=16))
+    (late,) = policy.for_peers()
+    policy.begin_peer_check(late)
+    mismatch = policy.end_peer_check(late, RecheckResponse(BatchReport({}, {"x": "2"})))
+    assert mismatch is not None
+    assert not mismatch.is_early
+    assert mismatch.is_explained
+    assert "made again by another worker" in mismatch.text()
+    assert policy.different == 1
+    assert policy.next() is None
+
+
+def test_in_a_long_run_pristine_copies_check_them():
+    policy = agreed_with_a_peer()
+    policy.on_candidate(candidate(40, number=16))
+    policy.run_has_lasted(LONG)
+    assert policy.for_peers() == []
