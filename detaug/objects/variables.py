@@ -121,39 +121,37 @@ def lies_in(path: str, variables: Collection[str]) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def overwritten_attributes(kind: type) -> frozenset[str]:
+def overwritten_attributes(kind: type) -> Mapping[str, frozenset[str]]:
     """Return the attributes whose whole contents a class's methods write in place.
 
     They are memory to work in: ``self.buffer[:] = x``, ``np.add(a, b, out=self.buffer)``.
     Constructors do not count.
+
+    Returns:
+        By attribute the methods that do.
     """
-    names: set[str] = set()
-    for owner in kind.__mro__:
-        if not is_the_users_own(owner):
+    writers: dict[str, set[str]] = {}
+    for name, functions in _functions_of(kind).items():
+        if name in _CONSTRUCTORS:
             continue
-        for name, item in vars(owner).items():
-            if name in _CONSTRUCTORS or not callable(item):
-                continue
-            function = inspect.unwrap(getattr(item, "__func__", item))
-            if isinstance(function, types.FunctionType):
-                names.update(_overwritten_in(function.__code__))
-    return frozenset(names)
+        for function in functions:
+            for attribute in _overwritten_in(function.__code__):
+                writers.setdefault(attribute, set()).add(name)
+    return {attribute: frozenset(names) for attribute, names in writers.items()}
 
 
 @lru_cache(maxsize=4096)
-def uninitialised_attributes(kind: type) -> frozenset[str]:
+def uninitialised_attributes(kind: type) -> Mapping[str, frozenset[str]]:
     """Return the attributes that a constructor leaves as ``numpy.empty`` or ``torch.empty`` does.
 
     Whatever such an array holds then was in the memory before. Attributes that the constructor, or
     a method that it may call, reads are left out: the array may be filled there.
+
+    Returns:
+        By attribute the methods that read it. If one of them is for the program, such as ``fit``,
+        the array may be filled there.
     """
-    functions: dict[str, list[types.FunctionType]] = {}
-    for owner in kind.__mro__:
-        if is_the_users_own(owner):
-            for name, item in vars(owner).items():
-                function = inspect.unwrap(getattr(item, "__func__", item))
-                if isinstance(function, types.FunctionType):
-                    functions.setdefault(name, []).append(function)
+    functions = _functions_of(kind)
     empty: set[str] = set()
     read: set[str] = set()
     pending = list(_CONSTRUCTORS)
@@ -169,7 +167,41 @@ def uninitialised_attributes(kind: type) -> frozenset[str]:
                 instructions = _instructions(code)
                 empty.update(_set_to_empty(instructions))
                 read.update(_attributes_loaded(instructions))
-    return frozenset(empty - read)
+    readers: dict[str, frozenset[str]] = {}
+    for attribute in empty - read:
+        methods = {
+            name
+            for name in functions
+            if any(attribute in function.__code__.co_names for function in functions[name])
+        }
+        methods -= set(_CONSTRUCTORS)
+        if methods:
+            readers[attribute] = frozenset(methods)
+    return readers
+
+
+def _functions_of(kind: type) -> dict[str, list[types.FunctionType]]:
+    """Return the functions of a class and its bases, as far as they are the user's, by name."""
+    functions: dict[str, list[types.FunctionType]] = {}
+    for owner in kind.__mro__:
+        if not is_the_users_own(owner):
+            continue
+        for name, item in vars(owner).items():
+            function = inspect.unwrap(getattr(item, "__func__", item))
+            if isinstance(function, types.FunctionType):
+                functions.setdefault(name, []).append(function)
+    return functions
+
+
+def names_in_code(references: Iterable[Any]) -> frozenset[str]:
+    """Return the names in a pipeline's code, except in constructors.
+
+    Args:
+        references: the pipeline's classes and functions.
+    """
+    search = _Search()
+    search.look_at(references)
+    return frozenset(search.names_in_code)
 
 
 class _Search:
@@ -184,7 +216,8 @@ class _Search:
         self._met: set[int] = set()
         #: Paths that are written, by the name of the method that does; "" for functions.
         self._writes: list[tuple[str, str]] = []
-        self._names_in_code: set[str] = set(_CALLED_BY_DETAUG)
+        #: The names in all code but constructors.
+        self.names_in_code: set[str] = set(_CALLED_BY_DETAUG)
         #: Variables of closures by their path, and the ids of those that some function sets.
         self._cells: dict[str, types.CellType] = {}
         self._written_cells: set[int] = set()
@@ -216,7 +249,7 @@ class _Search:
         writes are settings.
         """
         for method, path in self._writes:
-            if not method or method in self._names_in_code:
+            if not method or method in self.names_in_code:
                 yield path
 
     def _add(self, value: Any) -> None:
@@ -287,9 +320,8 @@ class _Search:
         self._add(function)
         if not isinstance(function, types.FunctionType) or name in _CONSTRUCTORS:
             return
-        if name.startswith("__") or _is_of_library(kind, name):
-            # Python or the library calls it.
-            self._names_in_code.add(name)
+        if is_called_by_others(kind, name):
+            self.names_in_code.add(name)
         for read in _writes_in(function.__code__).of_owner:
             owner = _owner_of(kind, read.steps[0][1])
             if owner is not None:
@@ -312,7 +344,7 @@ class _Search:
             if not is_constructor:
                 # A method counts as called if any code names it, since code does not show the
                 # class. Its own name is left out: a recursive call does not count.
-                self._names_in_code.update(set(code.co_names) - {name})
+                self.names_in_code.update(set(code.co_names) - {name})
                 for read in _writes_in(code).of_globals:
                     path = self._followed(read, function).path
                     self._writes.append((name if is_method else "", path))
@@ -402,6 +434,11 @@ def _owner_of(kind: type, name: str) -> type | None:
                 return owner
             return None
     return None
+
+
+def is_called_by_others(kind: type, name: str) -> bool:
+    """Return whether Python or a library calls a method, even if no code of the user's names it."""
+    return name.startswith("__") or _is_of_library(kind, name)
 
 
 def _is_of_library(kind: type, name: str) -> bool:

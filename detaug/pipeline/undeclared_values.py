@@ -22,7 +22,7 @@ import time
 import types
 from array import array
 from collections import ChainMap, UserDict, UserList, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -39,6 +39,8 @@ from detaug.objects.references import is_the_users_own, is_users_module
 from detaug.objects.tensor_pickling import has_plain_memory
 from detaug.objects.values import Value, ValuePath, digest_of, is_table, values_in
 from detaug.objects.variables import (
+    is_called_by_others,
+    names_in_code,
     overwritten_attributes,
     uninitialised_attributes,
     variables_of,
@@ -122,12 +124,13 @@ def code_of(pristine: PipelineSnapshot) -> list[Any]:
 
 def variables_in(code: Iterable[Any]) -> dict[str, str]:
     """Return the variables that code reads and does not write itself, by path, as texts."""
-    return _texts_of(variables_of(code, written=False))
+    code = list(code)
+    return _texts_of(variables_of(code, written=False), code)
 
 
 def attributes_of_pipeline(pristine: PipelineSnapshot) -> dict[str, str]:
     """Return the attributes of the loader, the transforms and the source's parts, as texts."""
-    return _texts_of(_roots(pristine))
+    return _texts_of(_roots(pristine), code_of(pristine))
 
 
 def _roots(pristine: PipelineSnapshot) -> list[Edge]:
@@ -136,9 +139,9 @@ def _roots(pristine: PipelineSnapshot) -> list[Edge]:
     return list({**parts, **source.declared_parts()}.items())
 
 
-def _texts_of(roots: Iterable[Edge]) -> dict[str, str]:
+def _texts_of(roots: Iterable[Edge], code: Collection[Any]) -> dict[str, str]:
     texts: dict[str, str] = {}
-    for (path, _, _), group in _by_attribute(roots).items():
+    for (path, _, _), group in _by_attribute(roots, code).items():
         if len(group) > _MOST_OF_ATTRIBUTE or _lists_files(group):
             # One digest keeps state dicts small; a message can still name the attribute.
             texts[path] = f"{len(group)} values, {_digest_of_group(group)}"
@@ -182,13 +185,19 @@ def is_path(text: str) -> bool:
     return bool(_PATH.match(text))
 
 
-def _by_attribute(roots: Iterable[Edge]) -> dict[tuple[str, str, str], dict[str, Value]]:
+def _by_attribute(
+    roots: Iterable[Edge], code: Collection[Any]
+) -> dict[tuple[str, str, str], dict[str, Value]]:
     """Return values by path, grouped by the attribute (or the root) that they lie in."""
     groups: dict[tuple[str, str, str], dict[str, Value]] = {}
     # One reader for all roots, because it limits the bytes that are read in total.
     digest = _Reader().digest
+
+    def is_compared(path: ValuePath, value: Any) -> bool:
+        return _is_compared(path, value) and not _is_working_memory(path, value, code)
+
     for root in roots:
-        values = values_in([root], _is_compared, digest, most=_MOST_OBJECTS, keys=True)
+        values = values_in([root], is_compared, digest, most=_MOST_OBJECTS, keys=True)
         for path, value in islice(values, _MOST_LOOKED_AT):
             if _is_detaugs(value.holder):
                 # Its own attributes are declared.
@@ -217,7 +226,7 @@ def _is_compared(path: ValuePath, value: Any) -> bool:
         return False
     if _is_a_librarys(path, value):
         return False
-    if _is_of_this_process(value) or _is_working_memory(path, value):
+    if _is_of_this_process(value):
         return False
     if isinstance(value, (int, float, str, np.integer, np.floating)):
         return True
@@ -239,12 +248,28 @@ def _is_a_librarys(path: ValuePath, value: Any) -> bool:
     return isinstance(value, _CONTAINERS) and not value
 
 
-def _is_working_memory(path: ValuePath, value: Any) -> bool:
+def _is_working_memory(path: ValuePath, value: Any, code: Collection[Any]) -> bool:
+    """Return whether an array may begin with anything, since batches write to it before they read.
+
+    The code that makes batches overwrites it as a whole; or it is as `numpy.empty` has made it, and
+    no other code fills it.
+    """
     if path.holder is None or not isinstance(value, (np.ndarray, torch.Tensor)):
         return False
     kind: Any = type(path.holder)
     name = path.attribute.removeprefix(".")
-    return name in overwritten_attributes(kind) or name in uninitialised_attributes(kind)
+    writers = overwritten_attributes(kind).get(name, ())
+    readers = uninitialised_attributes(kind).get(name, ())
+    if not writers and not readers:
+        return False
+    names = names_in_code(code)
+
+    def makes_batches(method: str) -> bool:
+        return method in names or is_called_by_others(kind, method)
+
+    if any(map(makes_batches, writers)):
+        return True
+    return bool(readers) and all(map(makes_batches, readers))
 
 
 def _is_compared_object(value: Any) -> bool:

@@ -271,6 +271,50 @@ transform = Scale()
 """,
         "transform.weights",
     ),
+    "an array that a method of the program's overwrites": Case(
+        """
+class Normalize:
+    def __init__(self):
+        self.mean = np.zeros(8)
+    def fit(self):
+        self.mean[:] = np.random.rand(8)
+    def __call__(self, x):
+        return {"x": x - self.mean}
+transform = Normalize()
+transform.fit()
+""",
+        "transform.mean",
+    ),
+    "an array of numpy.empty that the program fills by a method": Case(
+        """
+class Scale:
+    def __init__(self):
+        self.weights = np.empty(8)
+    def fit(self):
+        self.weights[:4] = np.random.rand(4)
+        self.weights[4:] = 1
+    def __call__(self, x):
+        return {"x": x * self.weights}
+transform = Scale()
+transform.fit()
+""",
+        "transform.weights",
+    ),
+    "an array of numpy.empty that the program fills from outside": Case(
+        """
+class Weights:
+    def __init__(self):
+        self.all = np.empty(8)
+class Scale:
+    def __init__(self):
+        self.weights = Weights()
+    def __call__(self, x):
+        return {"x": x * self.weights.all}
+transform = Scale()
+transform.weights.all[...] = np.random.rand(8)
+""",
+        "transform.weights.all",
+    ),
     "an array that numpy.empty is an operand of": Case(
         """
 class Scale:
