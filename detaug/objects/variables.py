@@ -56,6 +56,10 @@ _CHANGING = frozenset(
         "update",
     )
 )
+#: Names of code that may set any attribute.
+_SETTING_ANY = frozenset(("setattr", "__setattr__", "__dict__", "vars"))
+#: Stands for all attributes.
+ANY = "*"
 #: Functions of NumPy and torch that return memory as it was.
 _UNINITIALISED = ("empty", "empty_like")
 _LOADS_OF_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
@@ -180,14 +184,47 @@ def uninitialised_attributes(kind: type) -> Mapping[str, frozenset[str]]:
     return readers
 
 
-def _functions_of(kind: type) -> dict[str, list[types.FunctionType]]:
-    """Return the functions of a class and its bases, as far as they are the user's, by name."""
+@lru_cache(maxsize=4096)
+def changed_attributes(kind: type) -> tuple[Mapping[str, set[str]], Mapping[str, set[str]]]:
+    """Return the attributes that a class's methods change, other than constructors.
+
+    Returns:
+        The attributes that are set, and those whose contents may be changed, each with the methods
+        that do. `ANY` stands for all attributes, where they are set by names that are no constants.
+    """
+    is_set: dict[str, set[str]] = {}
+    is_written: dict[str, set[str]] = {}
+    for name, functions in _functions_of(kind, of_libraries=True).items():
+        if name in _CONSTRUCTORS:
+            continue
+        for function in functions:
+            for code in _codes_in(function.__code__):
+                if is_the_users_own(function) and not _SETTING_ANY.isdisjoint(code.co_names):
+                    is_set.setdefault(ANY, set()).add(name)
+                for instruction in _instructions(code):
+                    if instruction.opname in ("STORE_ATTR", "DELETE_ATTR"):
+                        is_set.setdefault(instruction.argval, set()).add(name)
+                written = [read.steps[0][1] for read in _writes_in(code).of_owner]
+                for attribute in (*written, *_overwritten_in(code)):
+                    is_written.setdefault(attribute, set()).add(name)
+    return is_set, is_written
+
+
+def _functions_of(kind: type, of_libraries: bool = False) -> dict[str, list[types.FunctionType]]:
+    """Return the functions of a class and its bases by name.
+
+    Args:
+        kind: the class.
+        of_libraries: also those of bases that are not the user's.
+    """
     functions: dict[str, list[types.FunctionType]] = {}
     for owner in kind.__mro__:
-        if not is_the_users_own(owner):
+        if not of_libraries and not is_the_users_own(owner):
             continue
         for name, item in vars(owner).items():
             function = inspect.unwrap(getattr(item, "__func__", item))
+            if isinstance(item, property):
+                function = item.fget
             if isinstance(function, types.FunctionType):
                 functions.setdefault(name, []).append(function)
     return functions
@@ -585,7 +622,7 @@ def _writes_in(code: types.CodeType) -> _Writes:
     of_owner = []
     owner = code.co_varnames[0] if code.co_argcount else None
     for index, instruction in enumerate(instructions):
-        if instruction.opname.startswith("LOAD_FAST") and instruction.argval == owner:
+        if owner is not None and _loaded_variable(instruction) == owner:
             steps, end = _steps_in(instructions, index + 1)
             read = _Read(str(owner), False, 0, steps)
             target = _target(read, instructions, end)
@@ -600,7 +637,7 @@ def _overwritten_in(code: types.CodeType) -> Iterator[str]:
     owner = code.co_varnames[0] if code.co_argcount else None
     instructions = _instructions(code)
     for index, instruction in enumerate(instructions):
-        is_owner = instruction.opname.startswith("LOAD_FAST") and instruction.argval == owner
+        is_owner = owner is not None and _loaded_variable(instruction) == owner
         if not is_owner or index + 1 == len(instructions):
             continue
         attribute = instructions[index + 1]
@@ -709,12 +746,24 @@ def _loads_in(instructions: list[dis.Instruction]) -> Iterator[tuple[_Read, int]
             level = instructions[index - 2].argval
             imported.update(_imported_by(argument, level, instructions[index + 1 :]))
         elif name.startswith("LOAD_FAST"):
-            # Of a pair of loads in one instruction (Python 3.13), attributes are taken of the last.
-            variable = argument if isinstance(argument, str) else argument[-1]
+            variable = _loaded_variable(instruction)
             if variable in imported:
                 read = imported[variable]
                 steps, end = _steps_in(instructions, index + 1)
                 yield read._replace(steps=(*read.steps, *steps)), end
+
+
+def _loaded_variable(instruction: dis.Instruction) -> str:
+    """Return the local variable that an instruction loads; empty if it loads none.
+
+    Of a pair of loads in one instruction (Python 3.13) it is the last, of which attributes are
+    taken.
+    """
+    if not instruction.opname.startswith("LOAD_FAST"):
+        return ""
+    if isinstance(instruction.argval, tuple):
+        return str(instruction.argval[-1])
+    return str(instruction.argval)
 
 
 def _is_set(instructions: list[dis.Instruction], index: int) -> bool:

@@ -21,11 +21,13 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from detaug.objects.differences import differences
+from detaug.objects.variables import names_in_code
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.pipeline.undeclared_values import (
     attributes_of_pipeline,
     code_of,
     is_path,
+    settings_of_pipeline,
     variables_in,
     without_folders,
 )
@@ -61,6 +63,8 @@ class Undeclared:
     def __init__(self, pristine: PipelineSnapshot) -> None:
         self._pristine = pristine
         self._at_start: dict[str, str] | None = None
+        #: Attributes that only the program sets, as they were then.
+        self._set_at_start: dict[str, str] = {}
         self._settings: dict[str, str] = {}
         self._saved: dict[str, str] = {}
         self._epoch: int | None = None
@@ -72,6 +76,10 @@ class Undeclared:
     def code(self) -> list[Any]:
         """The pipeline's classes and functions."""
         return code_of(self._pristine)
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return names_in_code(self.code)
 
     def succeed(self, earlier: Undeclared) -> None:
         """Compare with the variables that this augmenter's earlier pipeline was started with."""
@@ -86,6 +94,7 @@ class Undeclared:
         # Before `_at_start` is replaced: after a restart it has the earlier workers' values.
         remarks = self._on_change(now)
         self._at_start = now
+        self._set_at_start = settings_of_pipeline(self._pristine, self._names)
         self._settings = settings_of_a_run()
         self._epoch = epoch
         self._num_batches = 0
@@ -104,7 +113,7 @@ class Undeclared:
             # The workers have just started.
             return []
         self._epoch = epoch
-        return self._on_change(variables_in(self.code))
+        return [*self._on_change(variables_in(self.code)), *self._on_set()]
 
     def on_replay(self, epoch: int) -> list[Remark]:
         """Compare the variables with those that the run's batches were made with."""
@@ -172,6 +181,23 @@ class Undeclared:
                 f"after restart() or in a resumed program, get {after}, so they may differ. Let it "
                 "follow from the epoch: set_epoch(epoch) of the loader or the transform, or "
                 "detaug.current().epoch"
+            )
+            remarks.append(Remark(printable(text), _level_of(before, after)))
+        return remarks
+
+    def _on_set(self) -> list[Remark]:
+        """Return the messages about attributes that the program has set since the start."""
+        remarks = []
+        now = settings_of_pipeline(self._pristine, self._names)
+        for path, before, after in _differing(self._set_at_start, now):
+            if path in self._reported:
+                continue
+            self._reported.add(path)
+            text = (
+                f"{path} was {before} when the first batch was made and is {after} now. Batches "
+                f"are made from copies of the loader and the transform as they were then, and keep "
+                f"{before}. Let it follow from the epoch: set_epoch(epoch) of the loader or the "
+                "transform, or detaug.current().epoch; or make a new augmenter"
             )
             remarks.append(Remark(printable(text), _level_of(before, after)))
         return remarks

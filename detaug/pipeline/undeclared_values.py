@@ -39,6 +39,8 @@ from detaug.objects.references import is_the_users_own, is_users_module
 from detaug.objects.tensor_pickling import has_plain_memory
 from detaug.objects.values import Value, ValuePath, digest_of, is_table, values_in
 from detaug.objects.variables import (
+    ANY,
+    changed_attributes,
     is_called_by_others,
     names_in_code,
     overwritten_attributes,
@@ -60,6 +62,10 @@ _LARGEST_ARRAY = 4 * 2**20
 _MOST_BYTES = 32 * 2**20
 #: Of longer lists and dicts of plain values, and of larger tables, only the length is compared.
 _MOST_ITEMS = 100_000
+#: How many objects are searched for attributes that a program has set.
+_MOST_SETTINGS = 1_000
+#: Bytes. Larger arrays are data, and not set from batch to batch.
+_LARGEST_SETTING = 65_536
 #: Attributes with more values than this are kept as one digest.
 _MOST_OF_ATTRIBUTE = 32
 #: A time that is this near to the present one (seconds, days) is that of the program.
@@ -131,6 +137,66 @@ def variables_in(code: Iterable[Any]) -> dict[str, str]:
 def attributes_of_pipeline(pristine: PipelineSnapshot) -> dict[str, str]:
     """Return the attributes of the loader, the transforms and the source's parts, as texts."""
     return _texts_of(_roots(pristine), code_of(pristine))
+
+
+def settings_of_pipeline(pristine: PipelineSnapshot, names: Collection[str]) -> dict[str, str]:
+    """Return the attributes that the code which makes batches does not change, as texts.
+
+    If one changes, the program has set it.
+
+    Args:
+        pristine: the pipeline.
+        names: those in its code, see `names_in_code`.
+    """
+    lengths_of_dicts = set()
+
+    def is_compared(path: ValuePath, value: Any) -> bool:
+        if isinstance(value, dict):
+            # Dicts grow where they are caches.
+            lengths_of_dicts.add(f"{path}.len()")
+        return _is_compared(path, value) and not _is_changed_by_batches(path, value, names)
+
+    source = pristine.source
+    roots = {"data_loader": source.loader, "transform": pristine.transform, **source.originals()}
+    values = values_in(roots.items(), is_compared, _digest_of_little, most=_MOST_SETTINGS)
+    texts = {}
+    for path, value in values:
+        is_setting = value.holder is not None and not _is_detaugs(value.holder)
+        if is_setting and path not in lengths_of_dicts:
+            texts[path] = value.text
+    return texts
+
+
+def _is_changed_by_batches(path: ValuePath, value: Any, names: Collection[str]) -> bool:
+    """Return whether an attribute is changed by the code that makes batches, or is no setting."""
+    holder = path.holder
+    if holder is None:
+        return False
+    if isinstance(holder, (type, types.ModuleType, types.FunctionType, *_SETTINGS)):
+        # Variables of modules, classes and functions are shared by all copies, and compared.
+        return True
+    kind: Any = type(holder)
+    is_set, is_written = changed_attributes(kind)
+    name = path.attribute.removeprefix(".")
+    methods = {*is_set.get(name, ()), *is_set.get(ANY, ())}
+    if not isinstance(value, (int, float, complex, str, bytes, type(None))):
+        methods |= is_written.get(name, set())
+    if not is_the_users_own(kind):
+        # Which of its methods are called is not known.
+        return bool(methods)
+    return any(method in names or is_called_by_others(kind, method) for method in methods)
+
+
+def _digest_of_little(value: Any) -> str:
+    """Return the digest of a small array or container; of a larger one `NOT_COMPARED`."""
+    if isinstance(value, (np.ndarray, torch.Tensor)):
+        is_small = has_plain_memory(value) if isinstance(value, torch.Tensor) else True
+        if is_small and value.nbytes <= _LARGEST_SETTING and not is_mapped(value):
+            return digest_of(value)
+        return NOT_COMPARED
+    if is_table(value) or len(value) > _MOST_SETTINGS or not _has_texts(value):
+        return NOT_COMPARED
+    return _hashed(repr(sorted(map(repr, value)) if isinstance(value, (set, frozenset)) else value))
 
 
 def _roots(pristine: PipelineSnapshot) -> list[Edge]:

@@ -153,6 +153,10 @@ class Source(ABC):
         """Return the further objects of the user's that a state dict is compared by, by name."""
         return {}
 
+    def originals(self) -> dict[str, Any]:
+        """Return these objects as the program has them now, by name."""
+        return self.declared_parts()
+
     def prepare(self, batch: Current) -> None:
         """Draw what is drawn once per epoch; called before a stateless source's batch is seeded."""
 

@@ -98,6 +98,9 @@ class DatasetSource(Source):
     def declared_parts(self) -> dict[str, Any]:
         return self.order.parts()
 
+    def originals(self) -> dict[str, Any]:
+        return self.order.originals()
+
     def prepare(self, batch: Current) -> None:
         # Before the generators are seeded for the batch: a sampler may draw from any of them, but
         # only for this process's first batch of an epoch.

@@ -75,6 +75,10 @@ class Order(ABC):
         """Return the user's objects that a state dict is compared by, by name."""
         return {}
 
+    def originals(self) -> dict[str, Any]:
+        """Return the user's own objects, which the program may have changed since, by name."""
+        return self.parts()
+
 
 class AsStored(Order):
     """The data set's own order."""
@@ -193,6 +197,7 @@ class Sampled(Order):
                 "augmenter splits its batches among the ranks itself: leave the sampler out, and "
                 "pass rank=... and world_size=..."
             )
+        self._original = sampler
         self._parts: list[Any] = []
         file = io.BytesIO()
         try:
@@ -250,6 +255,15 @@ class Sampled(Order):
 
     def parts(self) -> dict[str, Any]:
         return {self._name: self.sampler()}
+
+    def originals(self) -> dict[str, Any]:
+        if self._original is None:
+            return {}
+        return {self._name: self._original}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Copies of the source are made from the sampler as it was handed in.
+        return {**vars(self), "_original": None}
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
