@@ -44,7 +44,7 @@ def blobs(rng: np.random.Generator) -> np.ndarray:
 
 
 def write_dataset(folder: Path) -> Path:
-    """Write five cases with three labels, and segmentations of a previous stage; return the folder."""
+    """Write five cases and their segmentations of a previous stage; return the folder."""
     (folder / "previous").mkdir(parents=True)
     rng = np.random.default_rng(7)
     for index in range(5):

@@ -194,9 +194,9 @@ def test_a_supervised_trainer_names_epochs_from_1_where_ranks_share(
 
 
 def test_transforms_of_a_decollated_batch_are_inverted() -> None:
-    """MONAI identifies a transform by its address, which differs in a worker, or by its class alone.
+    """MONAI identifies a transform by its address, which differs in a worker, or by its class.
 
-    A batch that was collated without a collate_fn has the word that MONAI uses for the latter.
+    A batch that was collated without a collate_fn has MONAI's own mark for the latter.
     """
     pytest.importorskip("monai")
     from monai.data import Dataset, decollate_batch

@@ -134,8 +134,8 @@ def differences(original: Any, own: Any, path: str = "") -> Iterator[str]:
 def plain(value: Any) -> Any:
     """Return a value in a form that can be compared.
 
-    Sequences are lists, an empty tuple is None and sets are sorted. Random contrasts are their ranges, functions for two
-    masks the names of the operators, and all other callables are equal.
+    Sequences are lists, an empty tuple is None and sets are sorted. Random contrasts are their
+    ranges, functions for two masks the names of the operators, and all other callables are equal.
     """
     if isinstance(value, tuple) and not value:
         return None

@@ -142,7 +142,7 @@ def draws_of_nnunet(
 
 
 def assert_alike(one: np.ndarray, other: np.ndarray) -> None:
-    """Check that two arrays of first voxels have the same distribution and range along each axis."""
+    """Check that first voxels have the same distribution and range along each axis."""
     for axis in range(3):
         first = one[..., axis].ravel()
         second = other[..., axis].ravel()
