@@ -1,5 +1,6 @@
-"""What all pipelines of this folder start from: one image, so that samples differ by what was drawn
-for them alone.
+"""Loaders and data sets of one image, for pipelines of other libraries.
+
+Samples differ only by what was drawn for them.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ import torch
 
 from detaug import DeterministicAugmenter
 
-#: Items of a data set.
+#: Length of a data set.
 ITEMS = 9
 
 
 @dataclass(frozen=True)
 class Example:
-    """A pipeline of somebody's library.
+    """A pipeline of another library.
 
     Attributes:
         name: what it shows.
-        build: called as ``build(folder, **options)``; gives an augmenter with these options.
-        indices: whether its batches name the items that they are made of.
-        checked: whether workers' batches are checked as well, which imports the library in a fresh
-            interpreter.
+        build: called as ``build(folder, **options)``; returns an augmenter with these options.
+        indices: whether its batches have the indices of their items.
+        checked: whether workers' batches are rechecked as well, for which a new interpreter imports
+            the library.
     """
 
     name: str
@@ -42,23 +43,30 @@ class Example:
 
 
 def image(*shape: int) -> Any:
-    """The same float32 numbers in 0 ... 1 at every call."""
+    """Return an image of float32 in 0 ... 1, the same at every call."""
     return np.random.default_rng(12).random(shape, dtype=np.float32)
 
 
 def note_load(folder: Path | str, index: int) -> None:
-    """Leave a note of who loaded what: workers are found by it, and caches are seen to be caches."""
-    (Path(folder) / f"{index}-{os.getpid()}-{time.monotonic_ns()}.load").touch()
+    """Record that this process has loaded an item, as an empty file."""
+    file = Path(folder, f"{index}-{os.getpid()}-{time.monotonic_ns()}.load")
+    file.touch()
 
 
 def loads(folder: Path) -> list[tuple[int, int]]:
-    """(item, process) of every load so far."""
-    notes = [note.name.split("-") for note in folder.glob("*.load")]
-    return [(int(index), int(process)) for index, process, _ in notes]
+    """Return (index, process id) of every load so far."""
+    records = [file.name.split("-") for file in folder.glob("*.load")]
+    return [(int(index), int(pid)) for index, pid, _ in records]
 
 
 class Blank:
-    """A loader that gives the same batch for ever."""
+    """An endless loader of equal batches.
+
+    Args:
+        folder: where loads are recorded.
+        shape: of a batch.
+        key: of the array.
+    """
 
     def __init__(self, folder: Path | str, shape: tuple[int, ...], key: str = "image") -> None:
         self.folder = str(folder)
@@ -74,12 +82,12 @@ class Blank:
 
 
 class Images(torch.utils.data.Dataset[Any]):
-    """A user's data set: loads, transforms.
+    """A user's data set, which loads an image and transforms it.
 
     Args:
-        folder: where loads are noted.
+        folder: where loads are recorded.
         shape: of an image.
-        transform: image → image.
+        transform: image -> image.
     """
 
     def __init__(
@@ -94,16 +102,23 @@ class Images(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         note_load(self.folder, index)
-        return {"image": np.ascontiguousarray(self.transform(image(*self.shape))), "index": index}
+        transformed = self.transform(image(*self.shape))
+        return {"image": np.ascontiguousarray(transformed), "index": index}
 
 
 def of_images(
-    shape: tuple[int, ...], make: Callable[[], Callable[[Any], Any]]
+    shape: tuple[int, ...], make_transform: Callable[[], Callable[[Any], Any]]
 ) -> Callable[..., DeterministicAugmenter]:
-    """How to build batches of two, from `Images` with the transform that `make` gives."""
+    """Return the `build` of an example with batches of two items of `Images`.
+
+    Args:
+        shape: of an image.
+        make_transform: returns the data set's transform.
+    """
 
     def build(folder: Path, **options: Any) -> DeterministicAugmenter:
-        return DeterministicAugmenter.from_dataset(Images(folder, shape, make()), 2, **options)
+        dataset = Images(folder, shape, make_transform())
+        return DeterministicAugmenter.from_dataset(dataset, 2, **options)
 
     return build
 
@@ -111,8 +126,14 @@ def of_images(
 def from_blank(
     folder: Path, shape: tuple[int, ...], transform: Callable[..., Any], **options: Any
 ) -> DeterministicAugmenter:
-    """Five batches an epoch, of two streams, to which a transform of whole batches is applied."""
+    """Return an augmenter of `Blank` with five batches in an epoch and two streams.
+
+    Args:
+        folder: where loads are recorded.
+        shape: of a batch.
+        transform: of whole batches.
+        options: of the augmenter.
+    """
+    num_processes = options.pop("num_processes")
     settings = {"batches_per_epoch": 5, "num_streams": 2, **options}
-    return DeterministicAugmenter(
-        Blank(folder, shape), transform, settings.pop("num_processes"), **settings
-    )
+    return DeterministicAugmenter(Blank(folder, shape), transform, num_processes, **settings)

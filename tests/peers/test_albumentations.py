@@ -1,4 +1,4 @@
-"""Albumentations, or AlbumentationsX in its place, where people keep it."""
+"""Pipelines of Albumentations, or of AlbumentationsX, in closures and in modules."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ SHAPE = (20, 24, 3)
 
 
 def composition(seed: int | None = None) -> Any:
+    """Return a pipeline of Albumentations."""
     return albumentations.Compose(
         [
             albumentations.HorizontalFlip(p=0.5),
@@ -38,10 +39,17 @@ OF_THE_MODULE = composition()
 
 
 def through_the_module(image: Any) -> Any:
+    """Apply the pipeline that this module holds."""
     return OF_THE_MODULE(image=image)["image"]
 
 
+def in_the_module() -> Callable[[Any], Any]:
+    """Return a function that uses a pipeline of its module."""
+    return through_the_module
+
+
 def in_a_closure() -> Callable[[Any], Any]:
+    """Return a function that holds a pipeline with a seed in its closure."""
     pipeline = composition(11)
 
     def transform(image: Any) -> Any:
@@ -53,7 +61,9 @@ def in_a_closure() -> Callable[[Any], Any]:
 class TestAlbumentations(Conformance):
     EXAMPLES = (
         Example(
-            "closure around a composition with a seed", of_images(SHAPE, in_a_closure), checked=True
+            "closure around a composition with a seed",
+            of_images(SHAPE, in_a_closure),
+            checked=True,
         ),
-        Example("module global", of_images(SHAPE, lambda: through_the_module)),
+        Example("module global", of_images(SHAPE, in_the_module)),
     )

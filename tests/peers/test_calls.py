@@ -1,4 +1,4 @@
-"""How transforms of other libraries take a batch: known by class, or as `call` says."""
+"""Transforms of other libraries get a batch as their class takes it, or as `call` says."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ torchio = pytest.importorskip("torchio")
 
 
 class Batches:
+    """An endless loader of one batch."""
+
     def __init__(self, batch: Any) -> None:
         self.batch = batch
 
@@ -33,30 +35,56 @@ BATCH = {
 }
 
 
-def first(transform: Any, batch: Any = BATCH, n: int = 0, **options: Any) -> Any:
-    with DeterministicAugmenter(
-        Batches(batch), transform, n, seed=1, batches_per_epoch=2, **options
-    ) as augmenter:
-        return next(augmenter)
+def augmenter(
+    transform: Any, batch: Any = BATCH, num_processes: int = 0, **options: Any
+) -> DeterministicAugmenter:
+    """Return an augmenter of `Batches` with two batches in an epoch."""
+    return DeterministicAugmenter(
+        Batches(batch), transform, num_processes, seed=1, batches_per_epoch=2, **options
+    )
+
+
+def first(transform: Any, batch: Any = BATCH, num_processes: int = 0, **options: Any) -> Any:
+    """Return the first batch of an `augmenter`."""
+    with augmenter(transform, batch, num_processes, **options) as batches:
+        return next(batches)
 
 
 class OwnMap(monai.MapTransform):  # type: ignore[misc,name-defined]
+    """A user's transform of dictionaries, below MONAI's class."""
+
     def __call__(self, data: Any) -> Any:
         return {**data, "image": data["image"] + 1}
 
 
 class OwnKeywords(monai.Randomizable):  # type: ignore[misc,name-defined]
+    """A user's transform of keyword arguments, below a class of MONAI's."""
+
     def __call__(self, **batch: Any) -> Any:
         return batch
 
 
 class OwnModule(torch.nn.Module):
+    """A user's module that takes keyword arguments."""
+
     def forward(self, **batch: Any) -> Any:
         return batch
 
 
+def unchanged(*items: Any, **batch: Any) -> Any:
+    """Return the batch, whether it comes as a dict or as keyword arguments."""
+    if items:
+        return items[0]
+    return batch
+
+
+def image_itself(image: Any) -> Any:
+    """Return the only argument, which has the name of a key."""
+    return image
+
+
 def test_libraries_are_known_by_the_class_whose_code_is_called() -> None:
-    of_dicts = [
+    takers_of_dicts = [
         monai.Compose([]),
         monai.RandFlipd(["image"], 1.0, 0),
         OwnMap(["image"]),
@@ -64,52 +92,49 @@ def test_libraries_are_known_by_the_class_whose_code_is_called() -> None:
         v2.Compose([v2.Identity()]),
         torchio.RandomFlip(),
     ]
-    assert [takes_a_dict(type(each)) for each in of_dicts] == [True] * 6
+    for transform in takers_of_dicts:
+        assert takes_a_dict(type(transform))
     others = [
         albumentations.Compose([]),
         OwnKeywords(),
         OwnModule(),
         torch.nn.Sequential(),
-        lambda **batch: batch,
+        unchanged,
     ]
-    assert [takes_a_dict(type(each)) for each in others] == [False] * 5
+    for transform in others:
+        assert not takes_a_dict(type(transform))
 
 
-@pytest.mark.parametrize("n", [0, 1])
-def test_transforms_of_dicts_get_the_dict(n: int) -> None:
+@pytest.mark.parametrize("num_processes", [0, 1])
+def test_transforms_of_dicts_get_the_dict(num_processes: int) -> None:
     flipped = BATCH["image"].flip(2)
     transform = monai.Compose(
         [monai.RandFlipd(["image"], 1.0, 1), monai.RandGaussianNoised(["label"], 1.0)]
     )
-    batch = first(transform, n=n)
-    assert torch.equal(torch.as_tensor(batch["image"]), flipped)
-    assert fingerprint(batch) == fingerprint(first(transform))
-    assert torch.equal(first(OwnMap(["image"]), n=n)["image"], BATCH["image"] + 1)
-    assert torch.equal(first(v2.RandomVerticalFlip(1.0), n=n)["image"], flipped)
+    by_monai = first(transform, num_processes=num_processes)
+    assert torch.equal(torch.as_tensor(by_monai["image"]), flipped)
+    assert fingerprint(by_monai) == fingerprint(first(transform))
+    by_own = first(OwnMap(["image"]), num_processes=num_processes)
+    assert torch.equal(by_own["image"], BATCH["image"] + 1)
+    by_torchvision = first(v2.RandomVerticalFlip(1.0), num_processes=num_processes)
+    assert torch.equal(by_torchvision["image"], flipped)
 
 
 def test_call_says_it_for_all_others() -> None:
-    assert (
-        fingerprint(first(_same, call="kwargs"))
-        == fingerprint(first(_same))
-        == fingerprint(first(_same, call="dict"))
-    )
-    assert torch.equal(first(lambda image: image, torch.ones(2), call="dict"), torch.ones(2))
+    expected = fingerprint(first(unchanged))
+    assert fingerprint(first(unchanged, call="kwargs")) == expected
+    assert fingerprint(first(unchanged, call="dict")) == expected
+    assert torch.equal(first(image_itself, torch.ones(2), call="dict"), torch.ones(2))
     with pytest.raises(ValueError, match="call must be one of 'dict', 'kwargs', got 'kw'"):
-        first(_same, call="kw")
+        first(unchanged, call="kw")
     with pytest.raises(ValueError, match="got ''"):
-        first(_same, call="")
+        first(unchanged, call="")
 
 
 def test_the_call_is_part_of_the_pipelines_name() -> None:
-    def state(**options: Any) -> Any:
-        with DeterministicAugmenter(
-            Batches(BATCH), _same, 0, seed=1, batches_per_epoch=2, **options
-        ) as augmenter:
-            return augmenter.state_dict()["pipeline"]
+    def name(**options: Any) -> Any:
+        with augmenter(unchanged, **options) as batches:
+            return batches.state_dict()["pipeline"]
 
-    assert state() == state(call="kwargs") != state(call="dict")
-
-
-def _same(*items: Any, **batch: Any) -> Any:
-    return items[0] if items else batch
+    assert name() == name(call="kwargs")
+    assert name() != name(call="dict")

@@ -1,4 +1,4 @@
-"""MONAI: array and dictionary transforms, several samples of an item, and its caching data sets."""
+"""Pipelines of MONAI: transforms of arrays and of dicts, many samples of an item, caches."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from tests.peers.conformance import Conformance
 from tests.peers.items import ITEMS, Example, from_blank, image, loads, note_load, of_images
 
 SHAPE = (1, 20, 22)
-_EPOCHS = 4
 
 
 class Load(mt.Transform):  # type: ignore[misc, name-defined]
-    """Deterministic, as what MONAI caches must be."""
+    """A transform that loads an image; it draws nothing, as MONAI's caches require."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = str(folder)
@@ -42,7 +41,7 @@ class Load(mt.Transform):  # type: ignore[misc, name-defined]
 
 
 class WithoutComposition:
-    """Transforms called one by one, as many write it."""
+    """A user's transform that calls MONAI's one by one."""
 
     def __init__(self) -> None:
         self.rotate = mt.RandRotate(range_x=0.5, prob=1.0)
@@ -53,6 +52,7 @@ class WithoutComposition:
 
 
 def affine_and_noise() -> list[Any]:
+    """Return transforms of image and label, and of the image alone."""
     keys = ("image", "label")
     return [
         mt.RandAffined(
@@ -63,6 +63,7 @@ def affine_and_noise() -> list[Any]:
 
 
 def crops_by_label() -> list[Any]:
+    """Return transforms that make two samples of an item."""
     crop = mt.RandCropByPosNegLabeld(
         ("image", "label"), label_key="label", spatial_size=(8, 8), num_samples=2
     )
@@ -70,6 +71,7 @@ def crops_by_label() -> list[Any]:
 
 
 def smooth_fields() -> list[Any]:
+    """Return transforms that choose, and that draw smooth fields."""
     return [
         mt.OneOf([mt.RandBiasFieldd("image", prob=1.0), mt.RandGibbsNoised("image", prob=1.0)]),
         mt.Rand2DElasticd(
@@ -84,6 +86,14 @@ def data_set(
     transforms: Callable[[], list[Any]] = affine_and_noise,
     **arguments: Any,
 ) -> Callable[..., DeterministicAugmenter]:
+    """Return the `build` of an example with a data set of MONAI's.
+
+    Args:
+        kind: the data set's class.
+        transforms: returns the transforms after `Load`.
+        arguments: of the class.
+    """
+
     def build(folder: Path, **options: Any) -> DeterministicAugmenter:
         data = [{"index": index} for index in range(ITEMS)]
         dataset = kind(data, mt.Compose([Load(folder), *transforms()]), **arguments)
@@ -95,26 +105,28 @@ def data_set(
 
 
 def persistent(folder: Path, **options: Any) -> DeterministicAugmenter:
-    return data_set(monai.data.PersistentDataset, cache_dir=folder / "persistent")(
-        folder, **options
-    )
+    """Build an augmenter of a data set that caches on disk."""
+    build = data_set(monai.data.PersistentDataset, cache_dir=folder / "persistent")
+    return build(folder, **options)
 
 
 class OfBatches:
-    """Dictionary transforms on the samples of a batch, which MONAI's decollating users do."""
+    """A user's transform that applies MONAI's dictionary transforms to the samples of a batch."""
 
     def __init__(self) -> None:
         self.transforms = mt.Compose(affine_and_noise())
 
     def __call__(self, image: Any, **others: Any) -> dict[str, Any]:
-        made = [
-            self.transforms({"image": torch.from_numpy(each), "label": torch.from_numpy(each)})
-            for each in image
-        ]
-        return {"image": np.stack([np.asarray(each["image"]) for each in made]), **others}
+        results = []
+        for sample in image:
+            tensor = torch.from_numpy(sample)
+            transformed = self.transforms({"image": tensor, "label": tensor})
+            results.append(np.asarray(transformed["image"]))
+        return {"image": np.stack(results), **others}
 
 
 def whole_batches(folder: Path, **options: Any) -> DeterministicAugmenter:
+    """Build an augmenter whose transform is `OfBatches`."""
     return from_blank(folder, (2, *SHAPE), OfBatches(), **options)
 
 
@@ -141,22 +153,20 @@ class TestMonai(Conformance):
 @pytest.mark.parametrize("cached", _CACHES, ids=str)
 @pytest.mark.parametrize("num_processes", [0, 2])
 def test_a_cache_goes_on_caching(cached: Example, num_processes: int, tmp_path: Path) -> None:
-    with cached.build(
-        tmp_path, seed=4, num_processes=num_processes, check=False
-    ) as augmenter:  # a check loads as well
-        for epoch in range(_EPOCHS):
+    num_epochs = 4
+    # Without the check, which loads items as well.
+    with cached.build(tmp_path, seed=4, num_processes=num_processes, check=False) as augmenter:
+        for epoch in range(num_epochs):
             augmenter.set_epoch(epoch)
             assert len(list(augmenter)) == len(augmenter)
-    times = Counter(index for index, _ in loads(tmp_path))
-    assert set(times) == set(range(ITEMS))
+    counts = Counter(index for index, _ in loads(tmp_path))
+    assert set(counts) == set(range(ITEMS))
     at_most = 1 if cached.name == "CacheDataset" else max(1, num_processes)
-    assert max(times.values()) <= at_most, (
-        f"in {_EPOCHS} epochs the items were loaded so often: {times}"
-    )
+    assert max(counts.values()) <= at_most, f"loads of the items in {num_epochs} epochs: {counts}"
 
 
 class TypesOfImages(torch.utils.data.Dataset[Any]):
-    """Gives the class of what MONAI's transforms return."""
+    """A data set of names: the class of what a transform of MONAI's returns."""
 
     def __len__(self) -> int:
         return 6
@@ -167,15 +177,20 @@ class TypesOfImages(torch.utils.data.Dataset[Any]):
 
 @pytest.mark.parametrize("method", [None, "fork", "spawn"])
 def test_monais_switch_for_meta_data_is_that_of_the_start(method: Any) -> None:
-    processes = 0
+    num_processes = 0
     executor = None
     if method is not None:
-        processes = 1
+        num_processes = 1
         executor = LocalProcesses(method)
     try:
         monai.data.set_track_meta(False)
         with DeterministicAugmenter.from_dataset(
-            TypesOfImages(), 1, num_processes=processes, executor=executor, seed=1, check=False
+            TypesOfImages(),
+            1,
+            num_processes=num_processes,
+            executor=executor,
+            seed=1,
+            check=False,
         ) as augmenter:
             first = next(augmenter)
             monai.data.set_track_meta(True)

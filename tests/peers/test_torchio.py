@@ -1,4 +1,4 @@
-"""TorchIO: subjects with an image and a label map, and its queue of patches."""
+"""Pipelines of TorchIO: subjects with an image and a label map, and its queue of patches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHAPE = (1, 12, 12, 10)
 
 
 class Noted(torchio.SubjectsDataset):  # type: ignore[misc, name-defined]
-    """Notes who loads what."""
+    """A data set that records its loads."""
 
     def __init__(self, folder: Path, subjects: list[Any], **options: Any) -> None:
         super().__init__(subjects, **options)
@@ -30,6 +30,7 @@ class Noted(torchio.SubjectsDataset):  # type: ignore[misc, name-defined]
 
 
 def subjects() -> list[Any]:
+    """Return equal subjects with an index each."""
     values = torch.from_numpy(image(*SHAPE))
     return [
         torchio.Subject(
@@ -41,7 +42,8 @@ def subjects() -> list[Any]:
     ]
 
 
-def rich() -> Any:
+def all_kinds() -> Any:
+    """Return a pipeline that moves voxels, chooses, and adds noise."""
     return torchio.Compose(
         [
             torchio.RandomAffine(scales=0.2, degrees=20),
@@ -52,15 +54,17 @@ def rich() -> Any:
 
 
 def stack(samples: list[Any]) -> dict[str, Any]:
+    """Collate subjects into a batch of tensors."""
     return {
-        "image": torch.stack([each["t1"].data for each in samples]),
-        "label": torch.stack([each["label"].data for each in samples]),
-        "index": torch.tensor([int(each["index"]) for each in samples]),
+        "image": torch.stack([sample["t1"].data for sample in samples]),
+        "label": torch.stack([sample["label"].data for sample in samples]),
+        "index": torch.tensor([int(sample["index"]) for sample in samples]),
     }
 
 
 def of_subjects(folder: Path, **options: Any) -> DeterministicAugmenter:
-    dataset = Noted(folder, subjects(), transform=rich())
+    """Build an augmenter of whole subjects."""
+    dataset = Noted(folder, subjects(), transform=all_kinds())
     return DeterministicAugmenter.from_dataset(dataset, 2, collate_fn=stack, **options)
 
 
@@ -69,11 +73,13 @@ class TestTorchIO(Conformance):
 
 
 def queue(folder: Path, **options: Any) -> DeterministicAugmenter:
-    """It hands out patches in the order in which it loaded them: an item is not a function of its
+    """Build an augmenter of TorchIO's queue.
+
+    The queue returns patches in the order in which it loaded them: an item is not a function of its
     index.
     """
     patches = torchio.Queue(
-        Noted(folder, subjects(), transform=rich()),
+        Noted(folder, subjects(), transform=all_kinds()),
         max_length=6,
         samples_per_volume=2,
         sampler=torchio.UniformSampler(6),
@@ -83,5 +89,6 @@ def queue(folder: Path, **options: Any) -> DeterministicAugmenter:
 
 
 def test_a_queue_of_patches_is_refused_or_right(tmp_path: Path) -> None:
-    found = in_all_ways(Example("queue of patches", queue), tmp_path, "fork", 3)
-    assert not found.different() or any("Queue" in word for word in found.words), found.words
+    findings = in_all_ways(Example("queue of patches", queue), tmp_path, "fork", 3)
+    if findings.different():
+        assert any("Queue" in words for words in findings.words), findings.words

@@ -109,7 +109,7 @@ def squared_radius(unit_lengths: Any, shape: Any, spacing: Any) -> np.ndarray:
 
 
 def measured_half_axes(array: np.ndarray, affine: np.ndarray) -> np.ndarray:
-    """Return an ellipsoid's half axes in millimetres, by its second moments, from small to large."""
+    """Return an ellipsoid's half axes (mm), by its second moments, from small to large."""
     weights = array[0].astype(np.float64)
     places = np.indices(array.shape[1:])
     world = affine[:3, :3] @ places.reshape(3, -1)

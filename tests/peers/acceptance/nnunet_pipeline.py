@@ -1,4 +1,4 @@
-"""nnU-Net's own loader and transforms on a small data set, as nnUNetTrainer puts them together."""
+"""nnU-Net's own loader and transforms on a small data set, as nnUNetTrainer combines them."""
 
 from __future__ import annotations
 
@@ -26,36 +26,45 @@ from nnunetv2.utilities.label_handling.label_handling import LabelManager
 from tests.support.loaders import dawdle
 from tests.support.witness import WITNESS, witness
 
+#: Shape of a patch after the transforms, and as it is cut, in voxels.
 PATCH = (16, 16, 16)
 LARGER_PATCH = (22, 22, 22)
 LABELS = [1, 2, 3]
 
 
+def blobs(rng: np.random.Generator) -> np.ndarray:
+    """Return labels (30, 30, 30) with three balls of each label."""
+    grid = np.stack(np.meshgrid(*[np.arange(30.0)] * 3, indexing="ij"))
+    labels = np.zeros((30, 30, 30), np.int16)
+    for label in LABELS * 3:
+        centre = rng.uniform(5, 25, (3, 1, 1, 1))
+        squared_distance = ((grid - centre) ** 2).sum(0)
+        labels[squared_distance < rng.uniform(4, 25)] = label
+    return labels
+
+
 def write_dataset(folder: Path) -> Path:
-    """Five cases of blobs with three labels, and the segmentations that a first stage might have
-    made of them.
-    """
+    """Write five cases and their segmentations of a previous stage; return the folder."""
     (folder / "previous").mkdir(parents=True)
     rng = np.random.default_rng(7)
-    grid = np.stack(np.meshgrid(*[np.arange(30.0)] * 3, indexing="ij"))
-    for case in range(5):
-        labels = np.zeros((30, 30, 30), np.int16)
-        for label in LABELS * 3:
-            centre = rng.uniform(5, 25, (3, 1, 1, 1))
-            labels[((grid - centre) ** 2).sum(0) < rng.uniform(4, 25)] = label
-        image = (labels + rng.normal(0, 0.3, labels.shape)).astype(np.float32)[None]
+    for index in range(5):
+        name = f"case_{index}"
+        labels = blobs(rng)
+        image = (labels + rng.normal(0, 0.3, labels.shape)).astype(np.float32)
         locations = {label: np.argwhere(labels[None] == label) for label in LABELS}
-        np.savez(folder / f"case_{case}.npz", data=image, seg=labels[None])
-        write_pickle({"class_locations": locations}, str(folder / f"case_{case}.pkl"))
-        np.savez(folder / "previous" / f"case_{case}.npz", seg=np.roll(labels, 1, axis=0))
+        np.savez(folder / f"{name}.npz", data=image[None], seg=labels[None])
+        write_pickle({"class_locations": locations}, str(folder / f"{name}.pkl"))
+        np.savez(folder / "previous" / f"{name}.npz", seg=np.roll(labels, 1, axis=0))
     return folder
 
 
 def label_manager() -> LabelManager:
+    """Return nnU-Net's description of the labels."""
     return LabelManager({"background": 0, "one": 1, "two": 2, "three": 3}, None)
 
 
 def transforms(cascade: bool = False) -> BasicTransform:
+    """Return nnU-Net's training transforms, for a cascade's second stage if asked for."""
     return nnUNetTrainer.get_training_transforms(
         np.array(PATCH),
         (-0.5, 0.5),
@@ -69,13 +78,14 @@ def transforms(cascade: bool = False) -> BasicTransform:
 
 
 def always(transform: ComposeTransforms, kinds: tuple[type, ...]) -> ComposeTransforms:
-    """Make the transforms of those kinds happen to every sample."""
-    for each in transform.transforms:
-        if isinstance(each, RandomTransform) and isinstance(each.transform, kinds):
-            each.apply_probability = 1
+    """Let the transforms of these classes be applied to every sample; return the pipeline."""
+    for part in transform.transforms:
+        if isinstance(part, RandomTransform) and isinstance(part.transform, kinds):
+            part.apply_probability = 1
     return transform
 
 
+#: Classes of the transforms that only a cascade has.
 CASCADE = (
     ApplyRandomBinaryOperatorTransform,
     RemoveRandomConnectedComponentFromOneHotEncodingTransform,
@@ -83,8 +93,9 @@ CASCADE = (
 
 
 class WitnessingLoader(nnUNetDataLoader):
-    """nnU-Net's loader that says who made a batch; `slow` in seconds."""
+    """nnU-Net's loader, whose batches say which process made them."""
 
+    #: Time that a batch takes, in seconds.
     slow = 0.0
 
     def generate_train_batch(self) -> dict[str, Any]:
@@ -95,6 +106,14 @@ class WitnessingLoader(nnUNetDataLoader):
 def loader(
     folder: Path, transform: BasicTransform | None, cascade: bool = False, **options: Any
 ) -> WitnessingLoader:
+    """Return a loader of batches of two.
+
+    Args:
+        folder: of the data set.
+        transform: applied to each sample.
+        cascade: whether the previous stage's segmentations are read.
+        options: of nnU-Net's loader.
+    """
     previous = str(folder / "previous") if cascade else None
     dataset = nnUNetDatasetNumpy(str(folder), folder_with_segs_from_previous_stage=previous)
     return WitnessingLoader(
@@ -111,21 +130,24 @@ def loader(
     )
 
 
-def clock_without_meaning() -> float:
+def random_time() -> float:
+    """Return a random number, as a clock that shows anything."""
     return random.SystemRandom().random()
 
 
 class LyingClock:
-    """Gives the blur transform a clock that makes its choice by timing a matter of chance, then
-    calls the others.
+    """A transform that runs others while the clock of the blur transform shows random times.
+
+    The blur transform chooses its method by timing.
     """
 
     def __init__(self, transform: BasicTransform) -> None:
         self.transform = transform
 
     def __call__(self, **data: Any) -> dict[str, Any]:
-        real, gaussian_blur.time = gaussian_blur.time, clock_without_meaning
+        original = gaussian_blur.time
+        gaussian_blur.time = random_time
         try:
             return self.transform(**data)
         finally:
-            gaussian_blur.time = real
+            gaussian_blur.time = original

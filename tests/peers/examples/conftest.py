@@ -1,4 +1,4 @@
-"""An interpreter for pages and examples, which has imported what most of them start with."""
+"""An interpreter for pages and examples, which has imported what most of them import."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tests.support.preloaded import Preloaded
 
 @pytest.fixture(scope="package")
 def interpreter() -> Iterator[Preloaded]:
+    """Return the connection to the interpreter."""
     pytest.importorskip("nilearn")
     preloaded = Preloaded.of_tier("nilearn.datasets")
     yield preloaded

@@ -1,5 +1,6 @@
-"""Every console line of README and docs runs, and every command that they name exists with its
-options.
+"""Every console line of README and docs runs.
+
+Every command that they name exists with its options.
 """
 
 from __future__ import annotations
@@ -19,50 +20,63 @@ from detaug.tools.cli import main
 from tests.peers.examples.test_documentation import BLOCK, PAGES, REPOSITORY, blocks
 from tests.support.preloaded import run_code
 
-#: Console lines that other tests run, or that no test can run; all others run here.
+#: Parts of console lines that are not run here, and why: other tests run them, or no test can.
 ELSEWHERE = {
     "pip install": "an installation; .ci/run makes one",
     "pip wheel": "gigabytes of wheels",
-    "nnUNetv2_train": "1000 epochs; tests/peers/nnunet/trainers/test_command_line.py runs it for "
-    "two",
+    "nnUNetv2_train": (
+        "1000 epochs; tests/peers/nnunet/trainers/test_command_line.py runs it for two"
+    ),
     "detaug nnunet verify": "tests/peers/nnunet/verification runs it on a data set of its own",
     "detaug diff RESULTS": "tests/peers/nnunet/trainers/test_results.py runs it",
     "detaug nnunet export": "tests/peers/nnunet/trainers/test_results.py runs it",
     "detaug nnunet demo": "tests/peers/nnunet/test_toy_training.py runs it",
     "python -m tests.stress": "tests/stress/test_short_form.py runs the short form",
-    "detaug preview my_package": "its loader has no images here; "
-    "tests/processes/cli/test_preview_command.py has one that has",
-    "detaug preview --nnunet": "tests/peers/nnunet/test_preview.py runs it on a data set of its "
-    "own",
+    "detaug preview my_package": (
+        "its loader has no images here; that of tests/processes/cli/test_preview_command.py has"
+    ),
+    "detaug preview --nnunet": (
+        "tests/peers/nnunet/test_preview.py runs it on a data set of its own"
+    ),
     "detaug bench": "tests/processes/cli/test_bench_command.py runs it for less than a minute",
     "python -m benchmarks": "tests/processes/benchmarks runs it",
 }
-
-
-#: test_verify.py and test_demo_command.py have shorter runs of them.
+#: Slow, since test_verify.py and test_demo_command.py have shorter runs.
 SLOW = ("detaug verify", "detaug demo")
 
 
 def console_lines() -> list[Any]:
-    found = []
+    """Return a parameter for every console line that is run here, with its place in the page."""
+    lines = []
     for page in PAGES:
-        for line, code in blocks(page, "bash", "console", "sh"):
-            for offset, command in enumerate(code.splitlines()):
-                is_command = command.strip() and not command.startswith("#")
-                if is_command and not any(part in command for part in ELSEWHERE):
-                    is_slow = any(part in command for part in SLOW) and "--against" not in command
-                    marks = [pytest.mark.slow] if is_slow else []
-                    found.append(
-                        pytest.param(command, id=f"{page.name}:{line + offset}", marks=marks)
-                    )
-    return found
+        for first_line, code in blocks(page, "bash", "console", "sh"):
+            for line, command in enumerate(code.splitlines(), first_line):
+                if not command.strip() or command.startswith("#"):
+                    continue
+                if any(part in command for part in ELSEWHERE):
+                    continue
+                is_slow = any(part in command for part in SLOW) and "--against" not in command
+                marks = [pytest.mark.slow] if is_slow else []
+                lines.append(pytest.param(command, id=f"{page.name}:{line}", marks=marks))
+    return lines
+
+
+#: What the pages call the reader's pipeline.
+READERS_MODULE = """
+import numpy as np
+
+class Loader:
+    def __next__(self):
+        return {'data': np.random.rand(3)}
+
+def make():
+    return Loader(), None
+"""
 
 
 @pytest.fixture
 def console(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    """A folder with the pipeline that the pages speak of, and an environment with `detaug` on the
-    PATH.
-    """
+    """Return a folder with the reader's pipeline, and an environment with `detaug` on the PATH."""
     script = tmp_path / ".venv" / "bin" / "detaug"
     script.parent.mkdir(parents=True)
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m detaug "$@"\n')
@@ -70,22 +84,26 @@ def console(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     package = tmp_path / "my_package"
     package.mkdir()
     (package / "__init__.py").touch()
-    (package / "pipelines.py").write_text(
-        "import numpy as np\n\nclass Loader:\n    def __next__(self):\n        return {'data': "
-        "np.random.rand(3)}\n\n"
-        "def make():\n    return Loader(), None\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{REPOSITORY}"}
-    return tmp_path, {**environment, "PATH": f"{script.parent}{os.pathsep}{environment['PATH']}"}
+    (package / "pipelines.py").write_text(READERS_MODULE)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPOSITORY)]),
+        "PATH": os.pathsep.join([str(script.parent), os.environ["PATH"]]),
+    }
+    return tmp_path, environment
 
 
 def keep_ledgers(folder: Path, environment: dict[str, str]) -> None:
-    """What a reader has of a run of theirs."""
+    """Write the ledgers that a reader has of three runs."""
     code = """
 from detaug import DeterministicAugmenter
 from my_package.pipelines import make
+
 for name in ("run", "a", "b"):
-    with DeterministicAugmenter(*make(), 0, seed=1234, batches_per_epoch=4, ledger=f"{name}.jsonl") as aug:
+    loader, transform = make()
+    with DeterministicAugmenter(
+        loader, transform, 0, seed=1234, batches_per_epoch=4, ledger=f"{name}.jsonl"
+    ) as aug:
         list(aug)
 """
     done = run_code(code, folder=folder, environment=environment)
@@ -97,39 +115,56 @@ def test_console_line_runs(command: str, console: tuple[Path, dict[str, str]]) -
     folder, environment = console
     if ".jsonl" in command:
         keep_ledgers(folder, environment)
-    words = shlex.split(command, comments=True)
-    if words[0] == "detaug" and not set(command.partition("#")[0]) & set("|<>;&$`*?\\"):
-        # what the script above does, without an interpreter of its own to import torch
-        code = "from detaug.tools.cli import main; main(prog_name='detaug')"
-        done = run_code(code, *words[1:], folder=folder, environment=environment, timeout=280)
-    else:
+    if needs_shell(command):
         done = subprocess.run(
-            ["bash", "-euc", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=280,
+            ["bash", "-euc", command],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=280,
             check=False,
-        )  # fmt: skip
+        )
+    else:
+        # What the script of the fixture does, in a fork: a new interpreter would import torch.
+        code = "from detaug.tools.cli import main; main(prog_name='detaug')"
+        _, *words = shlex.split(command, comments=True)
+        done = run_code(code, *words, folder=folder, environment=environment, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def needs_shell(command: str) -> bool:
+    """Return whether a console line is more than `detaug` with arguments."""
+    if shlex.split(command, comments=True)[0] != "detaug":
+        return True
+    without_comment = command.partition("#")[0]
+    return not set("|<>;&$`*?\\").isdisjoint(without_comment)
+
+
 def commands_named() -> list[str]:
-    """Every command with its options, in blocks and in sentences."""
+    """Return every command with its options, of blocks and of sentences."""
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-    quoted = re.findall(r"`(detaug [a-z][^`]*)`", text)
+    in_sentences = re.findall(r"`(detaug [a-z][^`]*)`", text)
     console = "\n".join(code for language, code in BLOCK.findall(text) if language == "bash")
-    code = re.findall(r"\b(detaug [a-z][^#)\n]*)", re.sub(r"#.*", "", console))
-    return sorted({" ".join(each.split()) for each in (*quoted, *code)})
+    without_comments = re.sub(r"#.*", "", console)
+    in_blocks = re.findall(r"\b(detaug [a-z][^#)\n]*)", without_comments)
+    return sorted({" ".join(command.split()) for command in [*in_sentences, *in_blocks]})
 
 
 @pytest.mark.parametrize("command", commands_named())
 def test_commands_that_pages_name_exist_with_their_options(command: str) -> None:
-    words = command.split()[1:]
-    found: click.Command = main
-    while isinstance(found, click.Group) and words:
+    _, *words = command.split()
+    named: click.Command = main
+    while isinstance(named, click.Group) and words:
         name = words.pop(0)
-        assert name in found.commands, f"there is no command {name!r}"
-        found = found.commands[name]
-    if found.context_settings.get("ignore_unknown_options"):
-        return  # the rest are another program's
-    known = {
-        name for parameter in found.params for name in (*parameter.opts, *parameter.secondary_opts)
-    }
-    assert {word for word in words if word.startswith("-") and word != "-"} <= known | {"--help"}
+        assert name in named.commands, f"there is no command {name!r}"
+        named = named.commands[name]
+    if named.context_settings.get("ignore_unknown_options"):
+        # The other words are options of another program.
+        return
+    options = {"--help"}
+    for parameter in named.params:
+        options.update(parameter.opts, parameter.secondary_opts)
+    for word in words:
+        if word.startswith("-") and word != "-":
+            assert word in options

@@ -1,6 +1,4 @@
-"""Every Python block of README and docs runs as it is written, in the order of its page, as its
-reader would run it.
-"""
+"""Every Python block of README and docs runs as it is written, in the order of its page."""
 
 from __future__ import annotations
 
@@ -9,6 +7,7 @@ import os
 import re
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,14 +20,18 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks(page: Path, *languages: str) -> list[tuple[int, str]]:
-    """(line, code) of the page's blocks in these languages."""
+    """Return (first line in the page, code) of the page's blocks in these languages."""
     text = page.read_text(encoding="utf-8")
-    found = [match for match in BLOCK.finditer(text) if match[1] in languages]
-    return [(text.count("\n", 0, match.start(2)) + 1, match[2]) for match in found]
+    matching = []
+    for match in BLOCK.finditer(text):
+        if match[1] in languages:
+            line = text.count("\n", 0, match.start(2)) + 1
+            matching.append((line, match[2]))
+    return matching
 
 
-#: Pages whose blocks take half a minute. Each has a quick test of the same: of nnunet.md those of
-#: trainers in tests/peers/nnunet, of migrate.md test_migration_page.py, of training.md those in
+#: Pages whose blocks take half a minute. Faster tests show the same: for nnunet.md those of
+#: trainers in tests/peers/nnunet, for migrate.md test_migration_page.py, for training.md those in
 #: tests/unit/training.
 SLOW = {
     "verify.md",
@@ -37,7 +40,7 @@ SLOW = {
     "training.md",
 }
 
-#: Pages whose blocks need a package that not everybody has.
+#: Modules that a page's blocks need in addition.
 NEEDS = {
     "nnunet.md": "nnunetv2",
     "own-transforms.md": "torchio",
@@ -46,27 +49,29 @@ NEEDS = {
 
 
 def program(page: Path) -> str:
-    """The page's Python, one block after the other, each line at its place in the page: lines of an
-    error are the page's own.
+    """Return all Python blocks of a page, on the lines that they have in the page.
+
+    An error then names the page's line.
     """
     lines: list[str] = []
     for line, code in blocks(page, "python"):
-        lines += [""] * (line - 1 - len(lines)) + code.splitlines()
+        num_missing = line - 1 - len(lines)
+        lines.extend([""] * num_missing)
+        lines.extend(code.splitlines())
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(
-            page,
-            id=str(page.relative_to(REPOSITORY)),
-            marks=[pytest.mark.slow] if page.name in SLOW else [],
-        )
-        for page in PAGES
-        if blocks(page, "python")
-    ],
-)
+def pages_with_python() -> list[Any]:
+    """Return a parameter for every page that has Python blocks."""
+    pages = []
+    for page in PAGES:
+        if blocks(page, "python"):
+            marks = [pytest.mark.slow] if page.name in SLOW else []
+            pages.append(pytest.param(page, id=str(page.relative_to(REPOSITORY)), marks=marks))
+    return pages
+
+
+@pytest.mark.parametrize("page", pages_with_python())
 def test_python_blocks_of_a_page_run_as_pasted(
     page: Path, tmp_path: Path, interpreter: Preloaded
 ) -> None:
@@ -79,13 +84,17 @@ def test_python_blocks_of_a_page_run_as_pasted(
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.name in SLOW], ids=lambda page: page.name
-)
+SLOW_PAGES = [page for page in PAGES if page.name in SLOW]
+
+
+@pytest.mark.parametrize("page", SLOW_PAGES, ids=[page.name for page in SLOW_PAGES])
 def test_slow_pages_compile_and_what_they_import_of_detaug_is_there(page: Path) -> None:
     for node in ast.walk(ast.parse(program(page))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("detaug"):
-            for name in node.names:
-                assert hasattr(import_module(str(node.module)), name.name), (
-                    f"{page.name}:{node.lineno}: {name.name}"
-                )
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        module = node.module or ""
+        if not module.startswith("detaug"):
+            continue
+        for alias in node.names:
+            place = f"{page.name}:{node.lineno}: {alias.name}"
+            assert hasattr(import_module(module), alias.name), place

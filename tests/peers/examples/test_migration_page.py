@@ -1,9 +1,8 @@
-"""Both sides of every diff of docs/migrate.md run, and each gives a loader of batches."""
+"""Both sides of every diff of docs/migrate.md run, and each makes a loader of batches."""
 
 from __future__ import annotations
 
 import re
-import textwrap
 from itertools import islice
 from typing import Any
 
@@ -15,7 +14,7 @@ from tests.peers.examples.test_documentation import REPOSITORY, blocks
 PAGE = REPOSITORY / "docs" / "migrate.md"
 DIFFS = blocks(PAGE, "diff")
 
-#: What a reader who comes from elsewhere has, by the line of the page's diff that needs it.
+#: What a reader has, whatever library was used before.
 READERS = """
 import copy
 import numpy as np
@@ -33,7 +32,7 @@ def transform(**batch):
 loader = Endless([1], 1, 2, infinite=True)
 dataset = source = [np.full((1, 4, 4), i, np.float32) for i in range(8)]
 """
-#: By a word of a diff, further names.
+#: What a reader has in addition, by a word of the diff that needs it.
 FURTHER = {
     "tio.": """
 import torchio as tio
@@ -42,11 +41,15 @@ subjects = tio.SubjectsDataset([tio.Subject(mri=tio.ScalarImage(tensor=image)) f
 sampler = tio.UniformSampler(4)
 class PatchesOf:
     def __init__(self, subjects, sampler, per_volume=4):
-        self.subjects, self.sampler, self.per_volume = subjects, sampler, per_volume
+        self.subjects = subjects
+        self.sampler = sampler
+        self.per_volume = per_volume
     def __len__(self):
         return len(self.subjects) * self.per_volume
     def __getitem__(self, index):
-        return next(iter(self.sampler(self.subjects[index // self.per_volume])))["mri"].data
+        subject = self.subjects[index // self.per_volume]
+        patch = next(iter(self.sampler(subject)))
+        return patch["mri"].data
 """,
     "grain": """
 import grain
@@ -55,6 +58,7 @@ class Augment(grain.transforms.RandomMap):
         return element + rng.normal(0, 0.1)
 """,
 }
+#: Modules that a diff needs, by a word of it.
 NEEDS = {
     "set_determinism": "monai",
     "StatefulDataLoader": "torchdata",
@@ -68,33 +72,34 @@ NEEDS = {
     "diff", [diff for _, diff in DIFFS], ids=[f"line {line}" for line, _ in DIFFS]
 )
 def test_both_sides_of_a_diff_give_batches(diff: str, sign: str) -> None:
-    assert re.fullmatch(r"(?:[-+ ].*\n)+", diff), (
-        "a diff has lines that are taken away, lines that are put there, and lines that stay"
-    )
-    words = [word for word in FURTHER if word in diff]
-    for word in words:
-        pytest.importorskip(NEEDS[word])
+    is_well_formed = re.fullmatch(r"(?:[-+ ].*\n)+", diff)
+    assert is_well_formed, "lines that go, lines that come, and lines that stay"
+    program = [READERS]
+    for word, code in FURTHER.items():
+        if word in diff:
+            pytest.importorskip(NEEDS[word])
+            program.append(code)
+    for line in diff.splitlines():
+        if line[0] in (sign, " "):
+            program.append(line[1:])
     names: dict[str, Any] = {"__name__": "__main__"}
-    exec(READERS + "\n".join(textwrap.dedent(FURTHER[word]) for word in words), names)
-    side = "\n".join(line[1:] for line in diff.splitlines() if line[0] in (sign, " "))
-    exec(
-        side.replace("num_workers=4", "num_workers=0").replace("worker_count=4", "worker_count=0"),
-        names,
-    )
+    exec(re.sub("(num_workers|worker_count)=4", r"\1=0", "\n".join(program)), names)
     try:
         batches = list(islice(names.get("aug", names["loader"]), 2))
     finally:
         if "aug" in names:
             names["aug"]._finish()
     assert len(batches) == 2
-    assert all(np.asarray(_first_array(batch)).shape[0] > 0 for batch in batches)
+    for batch in batches:
+        assert len(np.asarray(first_array(batch))) > 0
 
 
 def test_there_are_as_many_diffs_as_ways_to_come_here() -> None:
     assert len(DIFFS) == len(re.findall("^## ", PAGE.read_text(), re.MULTILINE))
 
 
-def _first_array(batch: Any) -> Any:
+def first_array(batch: Any) -> Any:
+    """Return the first array of a batch that may be nested."""
     while isinstance(batch, dict):
         batch = next(iter(batch.values()))
     return batch

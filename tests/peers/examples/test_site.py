@@ -1,5 +1,6 @@
-"""The site is built without a warning, with pages that are made of other files, and links to
-whoever's repository it is.
+"""The site is built without a warning.
+
+It has pages that are made of other files, and links to the repository that a variable names.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,23 +25,21 @@ ADDRESS = "https://example.org/someone/detaug"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A function from the repository's address to the folder of the site, built once."""
-    built: dict[str, Path] = {}
+    """Return a function that builds the site for a repository's address, and returns its folder."""
 
-    def of(address: str) -> Path:
-        for needed in ("mkdocs", "material", "mkdocstrings", "nbconvert"):
-            pytest.importorskip(needed)
-        if address not in built:
-            folder = tmp_path_factory.mktemp("site")
-            build(folder, address)
-            built[address] = folder
-        return built[address]
+    @cache
+    def built(address: str) -> Path:
+        for module in ("mkdocs", "material", "mkdocstrings", "nbconvert"):
+            pytest.importorskip(module)
+        folder = tmp_path_factory.mktemp("site")
+        build(folder, address)
+        return folder
 
-    return of
+    return built
 
 
 def build(folder: Path, address: str) -> None:
-    """Build the site, with links into the repository at that address."""
+    """Build the site with links to the repository's address, or with none."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = {**os.environ, "DETAUG_REPO_URL": address, "NO_MKDOCS_2_WARNING": "1"}
     done = run_program(command, cwd=REPOSITORY, env=environment)
@@ -54,9 +54,10 @@ def test_one_variable_makes_the_links_to_the_repository(
     address: str, site: Callable[[str], Path]
 ) -> None:
     folder = site(address)
-    tutorial, loops = ((folder / f"{name}.html").read_text() for name in ("tutorial", "loops"))
+    tutorial = (folder / "tutorial.html").read_text()
     assert "epoch 1, batch 3 of 8" in tutorial, "the kept outputs"
     assert (folder / "changelog.html").exists()
+    loops = (folder / "loops.html").read_text()
     assert f"detaug {__version__}" in loops
     assert (f"{address}/edit/main/docs/loops.md" in loops) == bool(address)
     assert (f"{address}/blob/main/examples/torch_dataset.py" in loops) == bool(address)
@@ -65,8 +66,8 @@ def test_one_variable_makes_the_links_to_the_repository(
     assert 'href="migrate.html">migrate.md' not in home, "links are named by titles"
     assert home.count('class="md-button') == 3
     assert "<title>detaug</title>" in home
-    repository_link = re.search(r'class="md-source__repository">\s*(\S+)', home)
-    assert (repository_link is not None and repository_link[1] == "detaug") == bool(address)
+    repository_names = re.findall(r'class="md-source__repository">\s*(\S+)', home)
+    assert ("detaug" in repository_names) == bool(address)
     assert "javascripts/iframe-worker.js" in home, "search works from the file system"
     assert not re.search(r'<(?:script|link|img)[^>]* (?:src|href)="https?:', home), "all is local"
 
@@ -76,7 +77,14 @@ def test_search_works_from_the_file_system(site: Callable[[str], Path]) -> None:
     if browser is None:
         pytest.skip("needs chromium")
     address = f"file://{site(ADDRESS)}/index.html?q=replay"
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-    command += ["--virtual-time-budget=20000", address]
-    page = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
-    assert re.search(r"\d+ matching documents", page)
+    command = [
+        browser,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--dump-dom",
+        "--virtual-time-budget=20000",
+        address,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert re.search(r"\d+ matching documents", done.stdout)

@@ -1,5 +1,6 @@
-"""What Accelerate's two ranks see of `detaug.DataLoader`: python -m
-tests.peers.loops.accelerate_ranks FILE.
+"""`detaug.DataLoader` prepared by Accelerate on two ranks.
+
+python -m tests.peers.loops.accelerate_ranks FILE writes what this rank saw.
 """
 
 from __future__ import annotations
@@ -16,35 +17,45 @@ import torch.distributed
 from accelerate import Accelerator, DataLoaderConfiguration
 
 from detaug import DataLoader
-from tests.support.numbers import Numbers, loader, seen
+from tests.support.numbers import Numbers, loader, samples, seen
 
 
 def prepared(length: int = 12, config: dict[str, Any] | None = None, **options: Any) -> Any:
+    """Return an accelerator and a loader that it has prepared.
+
+    Args:
+        length: of the data set.
+        config: of Accelerate.
+        options: of the loader.
+    """
     configuration = DataLoaderConfiguration(**(config or {}))
     accelerator = Accelerator(cpu=True, dataloader_config=configuration)
     return accelerator, accelerator.prepare(loader(length, **options))
 
 
-def passes(number: int, **options: Any) -> list[Any]:
+def passes(count: int, **options: Any) -> list[Any]:
+    """Return the batches that this rank sees in each pass over a prepared loader."""
     _, batches = prepared(**options)
-    return [seen(batches) for _ in range(number)]
+    return [seen(batches) for _ in range(count)]
 
 
 def gathered(length: int) -> list[int]:
-    """What an evaluation with gather_for_metrics counts."""
+    """Return the samples that an evaluation with gather_for_metrics counts."""
     accelerator, batches = prepared(length, batch_size=4, shuffle=False)
-    found: list[int] = []
+    counted: list[int] = []
     for batch in batches:
-        found += accelerator.gather_for_metrics(batch)[:, 0].int().tolist()
-    return sorted(found)
+        counted.extend(samples(accelerator.gather_for_metrics(batch)))
+    return sorted(counted)
 
 
 def resumed(stateful: bool) -> list[Any]:
+    """Return the rest of epoch 1 and epoch 2, resumed after the first batch of epoch 1."""
     config = {"use_stateful_dataloader": stateful}
     accelerator, batches = prepared(config=config)
     seen(batches)
-    passing = iter(batches)
-    next(passing)
+    iterator = iter(batches)
+    next(iterator)
+    # Both ranks use the folder of rank 0.
     folder = [tempfile.mkdtemp()]
     torch.distributed.broadcast_object_list(folder)
     accelerator.save_state(folder[0])
@@ -53,16 +64,17 @@ def resumed(stateful: bool) -> list[Any]:
     if stateful:
         return [seen(batches) for _ in range(2)]
     batches.set_epoch(1)
-    first = seen(accelerator.skip_first_batches(batches, 1))
+    rest = seen(accelerator.skip_first_batches(batches, 1))
     batches.set_epoch(2)
-    return [first, seen(batches)]
+    return [rest, seen(batches)]
 
 
+#: Indices that were asked of all copies of `Counting` in this process.
 ASKED: list[int] = []
 
 
 class Counting(Numbers):
-    """Items that note which were asked for; all copies of them do it here."""
+    """A data set that records the indices of the items that are read."""
 
     def __getitem__(self, index: int) -> torch.Tensor:
         ASKED.append(index)
@@ -70,7 +82,7 @@ class Counting(Numbers):
 
 
 def made_here() -> int:
-    """How many batches this rank makes of six."""
+    """Return how many of six batches this rank makes."""
     dataset = Counting()
     batches = Accelerator(cpu=True).prepare(DataLoader(dataset, 2, seed=1, check=False))
     assert len(seen(batches)) == 3
@@ -78,6 +90,7 @@ def made_here() -> int:
 
 
 def cases() -> Iterator[tuple[str, Any]]:
+    """Yield the name of each case and what this rank saw."""
     yield "seven batches", passes(2, length=14)
     yield "seven batches, sharded before", passes(2, length=14, shard=True)
     yield "dispatched", passes(2, length=14, config={"dispatch_batches": True})

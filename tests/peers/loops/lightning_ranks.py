@@ -16,18 +16,19 @@ from torch.utils.data import WeightedRandomSampler
 
 from tests.support.numbers import loader, samples
 
+#: Of checkpoints.
 FOLDER = Path(sys.argv[2])
 
 
 class Module(pl.LightningModule):
-    def __init__(self, make_loader: Callable[[], Any] | None = None) -> None:
+    """A linear layer that records the samples of its batches."""
+
+    def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.layer = torch.nn.Linear(1, 1)
         self.trained: list[list[Any]] = []
         self.validated: list[list[Any]] = []
-        if make_loader is not None:
-            self.train_dataloader = make_loader
 
     def on_train_epoch_start(self) -> None:
         self.trained.append([])
@@ -36,7 +37,8 @@ class Module(pl.LightningModule):
         self.validated.append([])
 
     def training_step(self, batch: torch.Tensor, _: int) -> torch.Tensor:
-        if not self.trained:  # resumed
+        # Lightning does not call the hook of an epoch that it resumes.
+        if not self.trained:
             self.on_train_epoch_start()
         self.trained[-1].append(samples(batch))
         return self.layer(batch[:, :1]).mean()
@@ -52,7 +54,7 @@ class Module(pl.LightningModule):
 
 
 class WithHook(Module):
-    """Lightning notes what a loader is made with where a hook makes it."""
+    """A module with a hook that makes the loader, whose arguments Lightning then records."""
 
     def __init__(self, make_loader: Callable[[], Any]) -> None:
         super().__init__()
@@ -62,44 +64,41 @@ class WithHook(Module):
         return self.make_loader()
 
 
+def trainer(**options: Any) -> pl.Trainer:
+    """Return a Trainer for two ranks."""
+    defaults = {
+        "enable_checkpointing": False,
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    return pl.Trainer(accelerator="cpu", devices=2, strategy="ddp", **{**defaults, **options})
+
+
 def fit(module: Module, *loaders: Any, checkpoint: Path | None = None, **options: Any) -> Module:
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        devices=2,
-        strategy="ddp",
-        max_epochs=3,
-        num_sanity_val_steps=0,
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **{"enable_checkpointing": False, **options},
-    )
-    trainer.fit(module, *loaders, ckpt_path=checkpoint)
+    """Train a module for three epochs and return it.
+
+    Args:
+        module: the module.
+        loaders: for training and validation; none if the module has a hook.
+        checkpoint: from which the training continues.
+        options: of the Trainer.
+    """
+    training = trainer(max_epochs=3, num_sanity_val_steps=0, **options)
+    training.fit(module, *loaders, ckpt_path=checkpoint)
     return module
 
 
-def predictions(batches: Any) -> Any:
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        devices=2,
-        strategy="ddp",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-    return trainer.predict(Module(), batches)
-
-
 def weighted() -> Any:
+    """Return a loader with a sampler that draws with weights."""
     return loader(shuffle=None, sampler=WeightedRandomSampler([1.0] * 11 + [30.0], 12))
 
 
 def cases() -> Iterator[tuple[str, Any]]:
+    """Yield the name of each case and what this rank saw."""
     saving = pl.callbacks.ModelCheckpoint(FOLDER, "{step}", every_n_train_steps=5, save_top_k=-1)
-    options = {"callbacks": [saving], "enable_checkpointing": True}
-    val = loader(shuffle=False, epoch=0, name="val")
-    module = fit(Module(), loader(), val, **options)
+    validation = loader(shuffle=False, epoch=0, name="val")
+    module = fit(Module(), loader(), validation, callbacks=[saving], enable_checkpointing=True)
     yield "a loader given to fit", module.trained
     yield "validated", module.validated
     yield "resumed", fit(Module(), loader(), checkpoint=FOLDER / "step=5.ckpt").trained
@@ -108,10 +107,10 @@ def cases() -> Iterator[tuple[str, Any]]:
     yield "a custom sampler", fit(Module(), weighted()).trained
     yield "a custom sampler of a hook", fit(WithHook(weighted)).trained
     try:
-        predictions(loader())
+        trainer().predict(Module(), loader())
     except ValueError as error:
         yield "an error of predict", str(error)
-    yield "predicted, sharded before", predictions(loader(shard=True))
+    yield "predicted, sharded before", trainer().predict(Module(), loader(shard=True))
 
 
 if __name__ == "__main__":

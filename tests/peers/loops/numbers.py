@@ -1,62 +1,47 @@
-"""Toy data for the tests of `aug.loader()`: which samples a batch has is seen at once."""
+"""Loaders made by `aug.loader()` whose batches show which samples they hold."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from itertools import chain
 from typing import Any
 
-import numpy as np
-import torch
-from torch.utils.data import Dataset
-
 from detaug import DeterministicAugmenter
 from detaug.augmenter.loader import AugmenterLoader
-
-#: The samples of a batch.
-Seen = tuple[int, ...]
+from tests.support.numbers import Numbers, Seen, seen
 
 
-class Numbers(Dataset[torch.Tensor]):
-    """Twelve items: (its index, a random number)."""
-
-    def __len__(self) -> int:
-        return 12
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.tensor([float(index), np.random.rand()])
-
-
-def augmenter(workers: int = 0, batch_size: int = 2, **options: Any) -> DeterministicAugmenter:
-    """Six batches an epoch."""
+def augmenter(
+    num_processes: int = 0, batch_size: int = 2, **options: Any
+) -> DeterministicAugmenter:
+    """Return an augmenter of `Numbers`: by default six batches in an epoch."""
+    options.setdefault("seed", 3)
     return DeterministicAugmenter.from_dataset(
-        Numbers(), batch_size, num_processes=workers, **{"seed": 3, **options}
+        Numbers(), batch_size, num_processes=num_processes, **options
     )
 
 
-def loader(workers: int = 0, **options: Any) -> AugmenterLoader:
-    return augmenter(workers, **options).loader()
+def loader(num_processes: int = 0, **options: Any) -> AugmenterLoader:
+    """Return the loader of an `augmenter`."""
+    return augmenter(num_processes, **options).loader()
 
 
-def samples(batch: Any) -> Seen:
-    return tuple(batch[:, 0].int().tolist())
-
-
-def seen(batches: Any) -> list[Seen]:
-    return [samples(batch) for batch in batches]
-
-
-def epochs(number: int, **options: Any) -> list[list[Seen]]:
-    """What a plain loop over the augmenter is given."""
+def epochs(count: int, **options: Any) -> list[list[Seen]]:
+    """Return the samples of every batch that an augmenter gives to plain loops, by epoch."""
     with augmenter(**options) as batches:
-        return [seen(batches) for _ in range(number)]
+        return [seen(batches) for _ in range(count)]
 
 
 @cache
-def reference(name: str = "") -> list[list[Seen]]:
-    """Five epochs. (Not while a test's module is imported, where batches are refused.)"""
-    return epochs(5, name=name)
+def reference() -> list[list[Seen]]:
+    """Return the samples of every batch in the first five epochs.
+
+    A test must not call it while its module is imported: no batch is made meanwhile.
+    """
+    return epochs(5)
 
 
-def in_a_row(epochs_of_a_run: list[list[Seen]]) -> list[Seen]:
+def flattened(epochs_of_a_run: Iterable[list[Seen]]) -> list[Seen]:
+    """Return the batches of all epochs in one list."""
     return list(chain.from_iterable(epochs_of_a_run))

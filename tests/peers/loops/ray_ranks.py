@@ -1,6 +1,7 @@
-"""What two ranks see of `detaug.DataLoader` in Ray Train: python -m tests.peers.loops.ray_ranks FILE.
+"""`detaug.DataLoader` in Ray Train on two ranks.
 
-Ray Train's local mode takes the ranks of torchrun; there is no cluster.
+python -m tests.peers.loops.ray_ranks FILE writes what this rank saw. Ray Train's local mode uses
+torchrun's ranks; there is no cluster.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from tests.support.numbers import loader, seen
 
 
 def passes() -> list[Any]:
-    """The batches of two epochs."""
+    """Return the batches of two epochs."""
     batches = prepare_data_loader(loader(shard=True))
-    found = []
+    epochs = []
     for epoch in range(2):
         batches.sampler.set_epoch(epoch)
-        found.append(seen(batches))
-    return found
+        epochs.append(seen(batches))
+    return epochs
 
 
 def refusal() -> str:
-    """What is said of a loader to which Ray adds a DistributedSampler."""
+    """Return the error of a loader to which Ray adds a DistributedSampler, or ""."""
     batches = prepare_data_loader(loader())
     try:
         next(iter(batches))
@@ -36,11 +37,14 @@ def refusal() -> str:
     return ""
 
 
-def main() -> None:
-    def train() -> None:
-        found = {"passes": passes(), "refusal": refusal()}
-        Path(sys.argv[1]).write_text(json.dumps(found))
+def train() -> None:
+    """Write what this rank saw."""
+    results = {"passes": passes(), "refusal": refusal()}
+    Path(sys.argv[1]).write_text(json.dumps(results))
 
+
+def main() -> None:
+    """Run the training function as Ray Train does without a cluster."""
     TorchTrainer(train, scaling_config=ScalingConfig(num_workers=0)).fit()
 
 

@@ -1,9 +1,10 @@
-"""Ray Train with detaug.DataLoader: `prepare_data_loader`, reported checkpoints, and a rank that is
-killed and started again by Ray.
+"""Train with `detaug.DataLoader` in Ray Train, on a cluster of this machine.
 
-python -m tests.peers.loops.ray_train TRAININGS runs these trainings (a JSON list of `Training`), one
-after another, on one cluster of this machine. It is no example: Ray's workers write where no
-terminal is.
+The training uses `prepare_data_loader` and reports checkpoints; Ray restarts a rank that is killed.
+
+python -m tests.peers.loops.ray_train FOLDER TRAININGS runs these trainings (a JSON list of
+`Training`) one after another. It is not among the examples, since Ray's workers have no terminal to
+write to.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ from tests.peers.loops.ranks import environment_without_ranks
 from tests.support.numbers import Numbers, samples
 
 EPOCHS = 3
-#: Two steps into the second of three epochs of six batches, and the step of the checkpoint before.
+#: The step after which rank 0 is killed: the third of the second epoch.
 KILLED_AT = 9
+#: The step of the last checkpoint before.
 SAVED_AT = 8
 TIMEOUT = 240  # seconds, for each training
 
-#: Ray's workers yield to all other programs unless they are told not to, and then a busy machine
-#: lets them start too late.
+#: Variables of the cluster. By default its workers have a lower priority than all other programs,
+#: and start too late on a busy machine.
 CLUSTER = {
     "RAY_AUTH_MODE": "disabled",
     "RAY_worker_niceness": "0",
@@ -45,19 +47,21 @@ class Training(NamedTuple):
     """One call of TorchTrainer.fit.
 
     Attributes:
-        ranks: Ray's workers.
+        num_ranks: number of Ray's workers.
         workers: processes of each rank's loader.
         killed_at: the step after which rank 0 is killed by SIGKILL, once; 0: never.
     """
 
-    ranks: int
+    num_ranks: int
     workers: int
     killed_at: int = 0
 
 
 def train(config: dict[str, Any]) -> None:
-    """Train as in Ray's guide to PyTorch, with one import changed, shard=True, and the loader's
-    state in the checkpoint.
+    """Train as in Ray's guide to PyTorch, and write a line for each step.
+
+    The differences from the guide are one import, shard=True, and the loader's state in the
+    checkpoint.
     """
     import ray.train.torch
 
@@ -76,10 +80,11 @@ def train(config: dict[str, Any]) -> None:
         network.load_state_dict(state["network"])
         loader.load_state_dict(state["loader"])
         first_epoch = state["epoch"]
-    rank = ray.train.get_context().get_world_rank()
+    context = ray.train.get_context()
+    rank = context.get_world_rank()
     lines = Path(config["folder"], f"rank{rank}.txt")
     for epoch in range(first_epoch, EPOCHS):
-        if ray.train.get_context().get_world_size() > 1:
+        if context.get_world_size() > 1:
             batches.sampler.set_epoch(epoch)
         for count, batch in enumerate(batches, 1):
             loss = network(batch).mean()
@@ -92,29 +97,38 @@ def train(config: dict[str, Any]) -> None:
             if count % 2 == 0:
                 report(state, rank)
     if rank == 0:
-        weights = {name.removeprefix("module."): v for name, v in network.state_dict().items()}
-        write(lines, f"weights {fingerprint(weights)}")
+        write(lines, f"weights {weights_fingerprint(network)}")
+
+
+def weights_fingerprint(network: torch.nn.Module) -> str:
+    """Return the fingerprint of the weights, whether Ray has wrapped the network or not."""
+    weights = {}
+    for name, tensor in network.state_dict().items():
+        weights[name.removeprefix("module.")] = tensor
+    return fingerprint(weights)
 
 
 def write(file: Path, line: str) -> None:
+    """Append a line to a file."""
     with file.open("a") as lines:
         lines.write(f"{line}\n")
 
 
 def kill_once(lines: Path, killed_at: int) -> None:
-    """Kill this rank after so many lines, once Ray has every checkpoint that was reported."""
+    """Kill this rank after the line of the step `killed_at`, unless it was killed before."""
     from ray import train as ray_train
 
     marker = lines.with_name("killed")
     if len(lines.read_text().splitlines()) != killed_at or marker.exists():
         return
+    # This waits until Ray has all checkpoints that were reported.
     ray_train.get_all_reported_checkpoints()
     marker.touch()
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def report(state: dict[str, Any], rank: int) -> None:
-    """Report a checkpoint; every rank must, and rank 0 has it."""
+    """Report to Ray, as all ranks must; only rank 0 passes a checkpoint."""
     from ray import train as ray_train
 
     with tempfile.TemporaryDirectory() as folder:
@@ -138,13 +152,15 @@ def run(trainings: Sequence[Training]) -> list[list[list[str]]]:
         )
         if done.returncode:
             raise RuntimeError(done.stderr[-20000:])
-        return [
-            [file.read_text().splitlines() for file in sorted(Path(folder, str(n)).glob("rank*"))]
-            for n in range(len(trainings))
-        ]
+        lines = []
+        for index in range(len(trainings)):
+            files = sorted(Path(folder, str(index)).glob("rank*"))
+            lines.append([file.read_text().splitlines() for file in files])
+        return lines
 
 
 def main() -> None:
+    """Run the trainings of the command line."""
     import ray
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
@@ -157,18 +173,19 @@ def main() -> None:
         log_to_driver=False,
         object_store_memory=100 * 2**20,
     )
-    for number, values in enumerate(json.loads(sys.argv[2])):
+    for index, values in enumerate(json.loads(sys.argv[2])):
         training = Training(*values)
-        folder = root / str(number)
+        folder = root / str(index)
         folder.mkdir()
-        TorchTrainer(
+        storage = str(folder / "ray")
+        failures = FailureConfig(max_failures=1)
+        trainer = TorchTrainer(
             train,
             train_loop_config={"folder": str(folder), **training._asdict()},
-            scaling_config=ScalingConfig(num_workers=training.ranks),
-            run_config=RunConfig(
-                storage_path=str(folder / "ray"), failure_config=FailureConfig(max_failures=1)
-            ),
-        ).fit()
+            scaling_config=ScalingConfig(num_workers=training.num_ranks),
+            run_config=RunConfig(storage_path=storage, failure_config=failures),
+        )
+        trainer.fit()
     ray.shutdown()
 
 

@@ -1,9 +1,8 @@
-"""What each library's training loop does with detaug.DataLoader, measured: python -m
-tests.peers.loops.table [EXAMPLE ...]
+"""Measure what each library's training loop does with `detaug.DataLoader`.
 
-It prints docs/loops.md's table. The programs are examples/loop_*.py: each is its library's own
-tutorial with one import changed. They are run twice, with other workers, killed by SIGKILL in
-mid-epoch and started again, and on two ranks.
+python -m tests.peers.loops.table [EXAMPLE ...] prints docs/loops.md's table. The programs are
+examples/loop_*.py: each is its library's own tutorial with one import changed. They are run twice,
+with another number of workers, killed by SIGKILL in mid-epoch and started again, and on two ranks.
 """
 
 from __future__ import annotations
@@ -16,24 +15,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.peers.loops.ranks import environment_of_rank, environment_without_ranks, free_port
-from tests.support.preloaded import Preloaded, Program
+from tests.support.preloaded import Preloaded
 
 FOLDER = Path(__file__).parents[3] / "examples"
 UNTIL = Path(__file__).with_name("until.py")
-STEPS = 18  # three epochs of six batches
-#: Two steps into the second epoch.
+#: Of a whole training: three epochs of six batches.
+STEPS = 18
+#: The step after which a training is killed: the fourth of the second epoch.
 KILLED_AT = 10
 TIMEOUT = 240  # seconds
 
 
 class Example(NamedTuple):
-    """A program of a library's.
+    """A program that shows a library's loop.
 
     Attributes:
-        library: as the table calls it.
-        module: what is imported once for all its runs.
+        library: its name in the table.
+        module: name of the module that is imported once for all runs.
         saved_at: the step of the last checkpoint before the kill.
-        has_ranks: it runs under torchrun.
+        has_ranks: whether it runs under torchrun.
     """
 
     library: str
@@ -58,7 +58,12 @@ CLAIMS = ("two runs", "another number of workers", "killed and resumed", "two ra
 
 
 class Training:
-    """Runs an example in an interpreter that has imported its library."""
+    """Runs an example in forks of an interpreter that has imported its library.
+
+    Args:
+        name: file name of the example.
+        interpreter: of which the programs are forks.
+    """
 
     def __init__(self, name: str, interpreter: Preloaded) -> None:
         self.name = name
@@ -67,49 +72,64 @@ class Training:
 
     @classmethod
     def of(cls, name: str) -> Training:
+        """Return the training of an example by its file name."""
         return cls(name, Preloaded.of_tier(EXAMPLES[name].module, "nilearn.datasets"))
 
     def close(self) -> None:
+        """Let go of the interpreter."""
         self._interpreter.close()
 
     def run(
-        self, folder: Path, workers: int, ranks: int = 1, killed_at: int = 0
+        self, folder: Path, workers: int, num_ranks: int = 1, killed_at: int = 0
     ) -> list[list[str]]:
         """Return the lines of each rank, when all have ended.
 
         Args:
-            folder: of its checkpoints.
+            folder: of checkpoints.
+            workers: of each rank's loader.
+            num_ranks: number of ranks.
             killed_at: the step after which each rank is killed by SIGKILL; 0: none is.
         """
-        program = [str(killed_at), str(FOLDER / self.name), str(folder)]
-        arguments = [*program, "--workers", str(workers)]
-        is_launched = ranks > 1 or self.name == "loop_ddp.py"
+        arguments = [
+            str(killed_at),
+            str(FOLDER / self.name),
+            str(folder),
+            "--workers",
+            str(workers),
+        ]
+        is_launched = num_ranks > 1 or self.name == "loop_ddp.py"
         port = free_port()
-        places = [environment_of_rank(rank, ranks, port) for rank in range(ranks)]
-        programs = [self._started(arguments, place if is_launched else {}) for place in places]
-        lines = []
-        for rank, started in enumerate(programs):
-            with started:
-                out, err = started.communicate(timeout=TIMEOUT)
-            assert killed_at or started.returncode == 0, err
-            lines.append([line.removeprefix(f"{rank} ") for line in out.splitlines()])
-        assert not killed_at or -signal.SIGKILL in [started.returncode for started in programs]
-        return lines
+        programs = []
+        for rank in range(num_ranks):
+            environment = {**environment_without_ranks(), "KERAS_BACKEND": "torch"}
+            if is_launched:
+                environment.update(environment_of_rank(rank, num_ranks, port))
+            program = self._interpreter.run(UNTIL, arguments, Path.cwd(), environment)
+            programs.append(program)
 
-    def _started(self, arguments: list[str], place: dict[str, str]) -> Program:
-        environment = environment_without_ranks() | {"KERAS_BACKEND": "torch"} | place
-        return self._interpreter.run(UNTIL, arguments, Path.cwd(), environment)
+        lines = []
+        for rank, program in enumerate(programs):
+            with program:
+                out, err = program.communicate(timeout=TIMEOUT)
+            assert killed_at or program.returncode == 0, err
+            lines.append([line.removeprefix(f"{rank} ") for line in out.splitlines()])
+        if killed_at:
+            assert -signal.SIGKILL in [program.returncode for program in programs]
+        return lines
 
 
 def steps(lines: list[str]) -> list[str]:
+    """Return the lines of steps: the slices of a batch and the loss."""
     return [line for line in lines if line.startswith("slices")]
 
 
 def slices(lines: list[str]) -> list[str]:
+    """Return the part of each step's line that names the slices."""
     return [line.split(":")[0] for line in steps(lines)]
 
 
 def weights(lines: list[str]) -> str:
+    """Return the line with the fingerprint of the weights."""
     (line,) = [line for line in lines if line.startswith("weights")]
     return line
 
@@ -119,68 +139,95 @@ def results(lines: list[str]) -> list[str]:
     return [*steps(lines), weights(lines)]
 
 
+def answer(holds: bool) -> str:
+    """Return a cell of the table."""
+    return "yes" if holds else "no"
+
+
 def measure(training: Training, folder: Path) -> dict[str, str]:
-    """Return the table's row."""
+    """Return the table's row of an example."""
     (whole,) = training.run(folder / "whole", 2)
-    (again,) = training.run(folder / "again", 2)
-    (others,) = training.run(folder / "others", 3)
+    (repeated,) = training.run(folder / "repeated", 2)
+    (with_3_workers,) = training.run(folder / "with 3 workers", 3)
     assert len(steps(whole)) == len(set(steps(whole))) == STEPS
-    saved_at = training.example.saved_at
-    (killed,) = training.run(folder / "killed", 3, killed_at=KILLED_AT)
-    (rest,) = training.run(folder / "killed", 1)
-    goes_on = steps(killed) == steps(whole)[:KILLED_AT] and weights(rest) == weights(whole)
-    where = "yes" if saved_at > 6 else "from the epoch's start"
     row = {
-        "two runs": "yes" if results(whole) == results(again) else "no",
-        "another number of workers": "yes" if results(whole) == results(others) else "no",
-        "killed and resumed": where if goes_on and steps(rest) == steps(whole)[saved_at:] else "no",
+        "two runs": answer(results(whole) == results(repeated)),
+        "another number of workers": answer(results(whole) == results(with_3_workers)),
+        "killed and resumed": killed_and_resumed(training, folder / "killed", whole),
         "two ranks and one": "–",
     }
     if training.example.has_ranks:
-        parts = training.run(folder / "ranks", 1, ranks=2)
-        shares = [slices(whole)[rank::2] for rank in range(2)]
-        row["two ranks and one"] = "yes" if [slices(part) for part in parts] == shares else "no"
+        ranks = training.run(folder / "ranks", 1, num_ranks=2)
+        row["two ranks and one"] = answer([slices(lines) for lines in ranks] == shares_of(whole))
     return row
 
 
+def killed_and_resumed(training: Training, folder: Path, whole: list[str]) -> str:
+    """Return the cell of a training that is killed and started again.
+
+    Args:
+        training: of the example.
+        folder: of checkpoints.
+        whole: lines of a training that was not killed.
+    """
+    saved_at = training.example.saved_at
+    (killed,) = training.run(folder, 3, killed_at=KILLED_AT)
+    (rest,) = training.run(folder, 1)
+    is_same_until_killed = steps(killed) == steps(whole)[:KILLED_AT]
+    continues = steps(rest) == steps(whole)[saved_at:]
+    if not is_same_until_killed or not continues or weights(rest) != weights(whole):
+        return "no"
+    if saved_at > 6:
+        return "yes"
+    return "from the epoch's start"
+
+
+def shares_of(whole: list[str]) -> list[list[str]]:
+    """Return the slices that rank 0 and rank 1 should have of a training without ranks."""
+    return [slices(whole)[rank::2] for rank in range(2)]
+
+
 def measure_ray() -> dict[str, str]:
-    """Return the row of Ray Train, whose workers are killed and restarted by Ray itself."""
+    """Return the row of Ray Train, whose workers are killed here and restarted by Ray."""
     from tests.peers.loops import ray_train
 
     killed_at = ray_train.KILLED_AT
-    trainings = {
-        "whole": ray_train.Training(1, 1),
-        "again": ray_train.Training(1, 1),
-        "others": ray_train.Training(1, 2),
-        "killed": ray_train.Training(1, 1, killed_at),
-        "ranks": ray_train.Training(2, 1),
-    }
-    lines = dict(zip(trainings, ray_train.run(list(trainings.values())), strict=True))
-    (whole,) = lines["whole"]
-    (killed,) = lines["killed"]
+    trainings = [
+        ray_train.Training(num_ranks=1, workers=1),
+        ray_train.Training(num_ranks=1, workers=1),
+        ray_train.Training(num_ranks=1, workers=2),
+        ray_train.Training(num_ranks=1, workers=1, killed_at=killed_at),
+        ray_train.Training(num_ranks=2, workers=1),
+    ]
+    (whole,), (repeated,), (with_2_workers,), (killed,), ranks = ray_train.run(trainings)
     assert len(steps(whole)) == len(set(steps(whole))) == STEPS
-    goes_on = killed == [*whole[:killed_at], *whole[ray_train.SAVED_AT :]]
-    shares = [slices(whole)[rank::2] for rank in range(2)]
-    held = {
-        "two runs": lines["again"] == [whole],
-        "another number of workers": lines["others"] == [whole],
-        "killed and resumed": goes_on,
-        "two ranks and one": [slices(part) for part in lines["ranks"]] == shares,
+    resumed = [*whole[:killed_at], *whole[ray_train.SAVED_AT :]]
+    return {
+        "two runs": answer(repeated == whole),
+        "another number of workers": answer(with_2_workers == whole),
+        "killed and resumed": answer(killed == resumed),
+        "two ranks and one": answer([slices(lines) for lines in ranks] == shares_of(whole)),
     }
-    return {claim: "yes" if holds else "no" for claim, holds in held.items()}
+
+
+def print_row(name: str, row: dict[str, str]) -> None:
+    """Print a row of the table as soon as it is known."""
+    print(f"| {name} |", " | ".join(row.values()), "|", flush=True)
 
 
 def main() -> None:
-    print("| with |", " | ".join(CLAIMS), "|\n|---|" + "---|" * len(CLAIMS))
+    """Print the table, of all examples or of those named as arguments."""
+    print("| with |", " | ".join(CLAIMS), "|")
+    print("|---|" + "---|" * len(CLAIMS))
     for name in sys.argv[1:] or [*EXAMPLES, "ray"]:
         if name == "ray":
-            print("| Ray Train |", " | ".join(measure_ray().values()), "|", flush=True)
+            print_row("Ray Train", measure_ray())
             continue
         training = Training.of(name)
         with tempfile.TemporaryDirectory() as folder:
             row = measure(training, Path(folder))
         training.close()
-        print(f"| {EXAMPLES[name].library} |", " | ".join(row.values()), "|", flush=True)
+        print_row(EXAMPLES[name].library, row)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""`detaug.DataLoader` that Accelerate prepared, and in Hugging Face's Trainer."""
+"""`detaug.DataLoader` prepared by Accelerate, and in Hugging Face's Trainer."""
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from detaug import DataLoader, DeterministicAugmenter, fingerprint
-from tests.peers.loops.ranks import run_on_two_ranks
+from tests.peers.loops.numbers import flattened
+from tests.peers.loops.ranks import epochs_of_ranks, run_on_two_ranks
 from tests.support.numbers import Count, Numbers, Seen, SizedCount, epochs, loader, samples, seen
 
 accelerate = pytest.importorskip("accelerate")
@@ -19,12 +20,17 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def prepared(stateful: bool = False, config: dict[str, Any] | None = None, **options: Any) -> Any:
-    """(accelerator, loader)"""
+    """Return an accelerator and a loader that it has prepared.
+
+    Args:
+        stateful: whether Accelerate wraps it in torchdata's StatefulDataLoader.
+        config: of Accelerate.
+        options: of the loader.
+    """
     if stateful:
         pytest.importorskip("torchdata")
-    configuration = accelerate.DataLoaderConfiguration(
-        use_stateful_dataloader=stateful, **(config or {})
-    )
+    settings = config or {}
+    configuration = accelerate.DataLoaderConfiguration(use_stateful_dataloader=stateful, **settings)
     accelerator = accelerate.Accelerator(cpu=True, dataloader_config=configuration)
     return accelerator, accelerator.prepare(loader(**options))
 
@@ -46,7 +52,8 @@ def test_a_prepared_loader_gives_the_bytes_of_an_unprepared_one(
     _, batches = prepared(config=config, shuffle=shuffle)
     unprepared = loader(shuffle=shuffle)
     for _ in range(2):
-        assert [fingerprint(one) for one in batches] == [fingerprint(one) for one in unprepared]
+        expected = [fingerprint(batch) for batch in unprepared]
+        assert [fingerprint(batch) for batch in batches] == expected
 
 
 @pytest.mark.parametrize("stateful", [False, True])
@@ -74,28 +81,30 @@ def test_prepare_does_not_prepare_twice() -> None:
 
 
 def test_first_batches_are_skipped_of_the_epoch_that_was_set(tmp_path: Path) -> None:
+    _, second, third = epochs(3)
     accelerator, batches = prepared()
     batches.set_epoch(1)
-    passing = iter(batches)
-    whole = epochs(3)
-    assert [samples(next(passing)) for _ in range(2)] == whole[1][:2]
+    iterator = iter(batches)
+    assert seen(islice(iterator, 2)) == second[:2]
     accelerator.save_state(str(tmp_path))
+
     accelerator, batches = prepared(num_workers=1)
     accelerator.load_state(str(tmp_path))
     batches.set_epoch(1)
-    assert seen(accelerator.skip_first_batches(batches, 2)) == whole[1][2:]
+    assert seen(accelerator.skip_first_batches(batches, 2)) == second[2:]
     batches.set_epoch(2)
-    assert seen(batches) == whole[2]
+    assert seen(batches) == third
 
 
 def test_skipping_in_an_epoch_that_nobody_named_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """As in Accelerate's tutorial, whose loop does not call set_epoch: torch's DataLoader would
-    repeat epoch 0 silently.
+    """The loop of Accelerate's tutorial does not call set_epoch.
+
+    torch's DataLoader would repeat epoch 0 silently.
     """
     accelerator, batches = prepared()
     rest = seen(accelerator.skip_first_batches(batches, 2))
     assert rest == epochs(1)[0][2:]
-    (line,) = (record.getMessage() for record in caplog.records)
+    (line,) = [record.getMessage() for record in caplog.records]
     assert "the first 2 batches of epoch 0 were skipped" in line
     assert "set_epoch(epoch)" in line
 
@@ -113,17 +122,19 @@ def test_first_batches_are_skipped_of_a_loader_that_was_not_prepared() -> None:
     assert seen(batches) == epochs(2)[1]
 
 
-@pytest.mark.parametrize("taken", [1, 2, 5])
-def test_a_saved_state_has_the_place_of_a_stateful_loader(tmp_path: Path, taken: int) -> None:
+@pytest.mark.parametrize("num_taken", [1, 2, 5])
+def test_a_saved_state_has_the_place_of_a_stateful_loader(tmp_path: Path, num_taken: int) -> None:
+    first, second, third = epochs(3)
     accelerator, batches = prepared(stateful=True)
-    whole = epochs(3)
-    assert seen(batches) == whole[0]
-    passing = iter(batches)
-    assert [samples(next(passing)) for _ in range(taken)] == whole[1][:taken]
+    assert seen(batches) == first
+    iterator = iter(batches)
+    assert seen(islice(iterator, num_taken)) == second[:num_taken]
     accelerator.save_state(str(tmp_path))
+
     accelerator, batches = prepared(stateful=True, num_workers=1)
     accelerator.load_state(str(tmp_path))
-    assert [seen(batches) for _ in range(2)] == [whole[1][taken:], whole[2]]
+    assert seen(batches) == second[num_taken:]
+    assert seen(batches) == third
 
 
 def test_a_state_saved_after_an_epoch_gives_the_next(tmp_path: Path) -> None:
@@ -154,57 +165,51 @@ def test_an_iterable_that_is_prepared_is_refused(kind: type[Count], config: dict
 
 
 # --- two ranks
-# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def ranks() -> list[dict[str, Any]]:
+    """Return what each of two ranks of Accelerate's saw, by case."""
     return run_on_two_ranks("tests.peers.loops.accelerate_ranks", library="accelerate")
-
-
-def of(ranks: list[dict[str, Any]], case: str) -> list[Any]:
-    """What each rank saw: epochs of batches, as tuples."""
-    return [[[tuple(batch) for batch in epoch] for epoch in found[case]] for found in ranks]
 
 
 @pytest.mark.parametrize("case", ["seven batches", "seven batches, sharded before"])
 def test_seven_batches_are_four_and_four(ranks: list[dict[str, Any]], case: str) -> None:
-    whole = epochs(2, length=14)
-    assert of(ranks, case) == [
-        [epoch[0::2] for epoch in whole],
-        [[*epoch[1::2], epoch[0]] for epoch in whole],
-    ]
+    first, second = epochs(2, length=14)
+    of_rank_0, of_rank_1 = epochs_of_ranks(ranks, case)
+    assert of_rank_0 == [first[0::2], second[0::2]]
+    assert of_rank_1 == [[*first[1::2], first[0]], [*second[1::2], second[0]]]
 
 
 def test_dispatched_batches_are_split_where_they_are_no_round(ranks: list[dict[str, Any]]) -> None:
-    whole = epochs(2, length=14)
-    assert of(ranks, "dispatched") == [
-        [[*epoch[0:6:2], epoch[6][:1]] for epoch in whole],
-        [[*epoch[1:6:2], epoch[6][1:]] for epoch in whole],
-    ]
+    first, second = epochs(2, length=14)
+    of_rank_0, of_rank_1 = epochs_of_ranks(ranks, "dispatched")
+    assert of_rank_0 == [[*first[0:6:2], first[6][:1]], [*second[0:6:2], second[6][:1]]]
+    assert of_rank_1 == [[*first[1:6:2], first[6][1:]], [*second[1:6:2], second[6][1:]]]
 
 
 def test_seven_batches_are_three_and_three_without_the_last_round(
     ranks: list[dict[str, Any]],
 ) -> None:
     (whole,) = epochs(1, length=14)
-    assert of(ranks, "the last round dropped") == [[whole[0:6:2]], [whole[1:6:2]]]
+    of_rank_0, of_rank_1 = epochs_of_ranks(ranks, "the last round dropped")
+    assert of_rank_0 == [whole[0:6:2]]
+    assert of_rank_1 == [whole[1:6:2]]
 
 
 def test_a_last_batch_is_filled_for_all_ranks_to_have_as_many_samples(
     ranks: list[dict[str, Any]],
 ) -> None:
     (whole,) = epochs(1, length=10, batch_size=4)
-    *_, (a, b) = whole
-    first, second = whole[0], whole[1]
-    found = of(ranks, "a smaller last batch")
-    assert found[0] == [[first, (a, b, *first[:2])]]
-    assert found[1] == [[second, (*first[2:], *second[:2])]]
+    first, second, last = whole
+    of_rank_0, of_rank_1 = epochs_of_ranks(ranks, "a smaller last batch")
+    assert of_rank_0 == [[first, (*last, *first[:2])]]
+    assert of_rank_1 == [[second, (*first[2:], *second[:2])]]
 
 
 def test_metrics_count_every_sample_once(ranks: list[dict[str, Any]]) -> None:
-    for found in ranks:
-        assert found["gathered"] == {
+    for results in ranks:
+        assert results["gathered"] == {
             "10": list(range(10)),
             "12": list(range(12)),
             "20": list(range(20)),
@@ -213,37 +218,39 @@ def test_metrics_count_every_sample_once(ranks: list[dict[str, Any]]) -> None:
 
 def test_split_batches_gives_each_rank_its_part(ranks: list[dict[str, Any]]) -> None:
     (whole,) = epochs(1, length=12, batch_size=4)
-    assert of(ranks, "split batches") == [
-        [[batch[:2] for batch in whole]],
-        [[batch[2:] for batch in whole]],
-    ]
+    of_rank_0, of_rank_1 = epochs_of_ranks(ranks, "split batches")
+    assert of_rank_0 == [[batch[:2] for batch in whole]]
+    assert of_rank_1 == [[batch[2:] for batch in whole]]
 
 
 def test_a_drawn_seed_is_rank_0s(ranks: list[dict[str, Any]]) -> None:
-    first, second = of(ranks, "a drawn seed")
-    assert sorted(
-        sample for epoch in (*first, *second) for batch in epoch for sample in batch
-    ) == list(range(12))
+    """With one seed the two ranks share the samples; with two seeds some would come twice."""
+    of_rank_0, of_rank_1 = epochs_of_ranks(ranks, "a drawn seed")
+    all_samples: list[int] = []
+    for batch in flattened([*of_rank_0, *of_rank_1]):
+        all_samples.extend(batch)
+    assert sorted(all_samples) == list(range(12))
 
 
 @pytest.mark.parametrize("stateful", [False, True])
 def test_two_ranks_resume_in_mid_epoch(ranks: list[dict[str, Any]], stateful: bool) -> None:
-    whole = epochs(3)
-    for rank, found in enumerate(of(ranks, f"resumed, stateful={stateful}")):
-        assert found == [whole[1][rank::2][1:], whole[2][rank::2]]
+    _, second, third = epochs(3)
+    for rank, resumed in enumerate(epochs_of_ranks(ranks, f"resumed, stateful={stateful}")):
+        assert resumed == [second[rank::2][1:], third[rank::2]]
 
 
 def test_each_rank_makes_its_own_batches_alone(ranks: list[dict[str, Any]]) -> None:
-    """Workers make no batch that another rank reads."""
-    for found in ranks:
-        assert found["made here"] == 3
+    """A rank's workers make no batch that another rank reads."""
+    for results in ranks:
+        assert results["made here"] == 3
 
 
 # --- Trainer
-# --------------------------------------------------------------------------------------------------------------
 
 
 class Module(torch.nn.Module):
+    """A linear layer that records the samples of its batches."""
+
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
@@ -256,6 +263,7 @@ class Module(torch.nn.Module):
 
 
 def named(items: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Collate items into the arguments of `Module.forward`."""
     return {"numbers": torch.stack(items)}
 
 
@@ -266,7 +274,9 @@ def test_the_trainer_resumes_in_mid_epoch_and_at_its_end(tmp_path: Path, prepare
     class Trainer(transformers.Trainer):  # type: ignore[misc, name-defined]
         def get_train_dataloader(self) -> Any:
             batches = loader(collate_fn=named)
-            return self.accelerator.prepare(batches) if prepares else batches
+            if prepares:
+                return self.accelerator.prepare(batches)
+            return batches
 
     def train(**options: Any) -> Module:
         module = Module()
@@ -282,7 +292,7 @@ def test_the_trainer_resumes_in_mid_epoch_and_at_its_end(tmp_path: Path, prepare
         return module
 
     whole = train()
-    expected = list(chain.from_iterable(epochs(3)))
+    expected = flattened(epochs(3))
     assert whole.seen == expected
     for step in (2, 6, 8, 12):
         rest = train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
@@ -292,14 +302,16 @@ def test_the_trainer_resumes_in_mid_epoch_and_at_its_end(tmp_path: Path, prepare
 
 def test_the_trainer_on_two_ranks_resumes_in_any_epoch() -> None:
     pytest.importorskip("transformers")
-    whole = epochs(3, length=14)
     ranks = run_on_two_ranks("tests.peers.loops.trainer_ranks", library="transformers.trainer")
-    for rank, found in enumerate(ranks):
-        filled = [[*epoch, epoch[0]][rank::2] for epoch in whole]
-        expected = [list(batch) for epoch in filled for batch in epoch]
-        assert found["whole"] == expected
+    for rank, results in enumerate(ranks):
+        expected: list[list[int]] = []
+        for epoch in epochs(3, length=14):
+            # An odd number of batches is filled with the first one.
+            filled = [*epoch, epoch[0]]
+            expected.extend(list(batch) for batch in filled[rank::2])
+        assert results["whole"] == expected
         for step in (3, 6, 9):
-            assert found[str(step)] == expected[step:]
+            assert results[str(step)] == expected[step:]
 
 
 def test_an_augmenter_in_the_trainer_is_refused(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
-"""The contract of `aug.loader()`: a torch DataLoader, of which every `iter()` is one epoch, and
-which resumes at any batch.
+"""The contract of `aug.loader()`: a torch DataLoader that resumes at any batch.
+
+Every `iter()` of it is one epoch.
 """
 
 from __future__ import annotations
@@ -7,6 +8,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,8 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
 from detaug import DeterministicAugmenter, Skip, fingerprint
-from tests.peers.loops.numbers import Numbers, augmenter, epochs, loader, reference, samples, seen
+from tests.peers.loops.numbers import augmenter, epochs, loader, reference
+from tests.support.numbers import Numbers, samples, seen
 
 
 def test_every_pass_is_one_epoch() -> None:
@@ -25,122 +28,139 @@ def test_every_pass_is_one_epoch() -> None:
 
 
 def test_batches_are_those_of_the_augmenter_to_the_byte() -> None:
-    assert [fingerprint(batch) for batch in loader(2)] == [
-        fingerprint(batch) for batch in augmenter()
-    ]
+    expected = [fingerprint(batch) for batch in augmenter()]
+    assert [fingerprint(batch) for batch in loader(2)] == expected
 
 
-@pytest.mark.parametrize("taken", [1, 3, 6])
-def test_a_pass_that_is_left_early_is_over(taken: int) -> None:
+@pytest.mark.parametrize("num_taken", [1, 3, 6])
+def test_a_pass_that_is_left_early_is_over(num_taken: int) -> None:
     batches = loader()
-    assert (
-        seen(batch for batch, _ in zip(batches, range(taken), strict=False))
-        == reference()[0][:taken]
-    )
+    assert seen(islice(batches, num_taken)) == reference()[0][:num_taken]
     assert seen(batches) == reference()[1]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_two_passes_at_once_are_both_right(workers: int) -> None:
-    batches = loader(workers)
-    together = list(zip(batches, batches, strict=True))
-    assert seen(first for first, _ in together) == reference()[0]
-    assert seen(second for _, second in together) == reference()[1]
+@pytest.mark.parametrize("num_processes", [0, 2])
+def test_two_passes_at_once_are_both_right(num_processes: int) -> None:
+    batches = loader(num_processes)
+    pairs = list(zip(batches, batches, strict=True))
+    assert seen(first for first, _ in pairs) == reference()[0]
+    assert seen(second for _, second in pairs) == reference()[1]
     assert seen(batches) == reference()[2]
+
+
+def loaders_of_two_ranks(**options: Any) -> list[Any]:
+    """Return the loaders of rank 0 and of rank 1."""
+    return [loader(rank=rank, world_size=2, **options) for rank in range(2)]
 
 
 def test_len_is_of_this_rank() -> None:
     assert len(loader()) == 6
-    assert [len(loader(rank=rank, world_size=2)) for rank in range(2)] == [3, 3]
-    assert [len(loader(batch_size=5, rank=rank, world_size=2)) for rank in range(2)] == [1, 1]
-    assert [
-        len(loader(batch_size=5, rank=rank, world_size=2, tail="pad")) for rank in range(2)
-    ] == [2, 2]
+    for batches in loaders_of_two_ranks():
+        assert len(batches) == 3
+    for batches in loaders_of_two_ranks(batch_size=5):
+        assert len(batches) == 1
+    for batches in loaders_of_two_ranks(batch_size=5, tail="pad"):
+        assert len(batches) == 2
 
 
 @pytest.mark.parametrize("tail", ["drop", "pad"])
 def test_ranks_share_the_batches_of_an_epoch(tail: str) -> None:
     whole = epochs(2, batch_size=5)
-    parts = [loader(batch_size=5, rank=rank, world_size=2, tail=tail) for rank in range(2)]
-    found = [[seen(part) for _ in range(2)] for part in parts]
+    first, second = loaders_of_two_ranks(batch_size=5, tail=tail)
     for epoch in range(2):
-        assert [found[0][epoch][0], found[1][epoch][0]] == whole[epoch][:2]
-        assert [found[0][epoch][1:], found[1][epoch][1:]] == (
-            [[], []] if tail == "drop" else [[whole[epoch][2]], [whole[epoch][0]]]
-        )
+        of_first = seen(first)
+        of_second = seen(second)
+        assert [of_first[0], of_second[0]] == whole[epoch][:2]
+        if tail == "drop":
+            assert of_first[1:] == of_second[1:] == []
+        else:
+            assert of_first[1:] == [whole[epoch][2]]
+            assert of_second[1:] == [whole[epoch][0]]
 
 
 # --- state
-# ------------------------------------------------------------------------------------------------------------
 
 
-def after(taken: int, of_epoch: int = 1, leave: bool = False) -> dict[str, Any]:
-    """The state of a loader of which so many batches have been taken."""
+def state_after(num_taken: int, epoch: int = 1, leave: bool = False) -> dict[str, Any]:
+    """Return the state of a loader within an epoch.
+
+    Args:
+        num_taken: number of batches that were taken of this epoch.
+        epoch: the epoch; those before it were read to their ends.
+        leave: whether the loop was left before the state is read.
+    """
     batches = loader()
-    for _ in range(of_epoch):
+    for _ in range(epoch):
         seen(batches)
-    passing = iter(batches)
-    for _ in range(taken):
-        next(passing)
+    iterator = iter(batches)
+    for _ in range(num_taken):
+        next(iterator)
     if leave:
-        del passing
+        del iterator
     return json.loads(json.dumps(batches.state_dict()))
 
 
-def resumed(state: dict[str, Any], workers: int = 0) -> Any:
-    batches = loader(workers)
+def resumed(state: dict[str, Any], num_processes: int = 0) -> Any:
+    """Return a new loader that has loaded a state."""
+    batches = loader(num_processes)
     batches.load_state_dict(state)
     return batches
 
 
-@pytest.mark.parametrize("taken", [0, 1, 5])
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_state_of_mid_epoch_gives_its_rest_and_then_the_next(taken: int, workers: int) -> None:
-    batches = resumed(after(taken), workers)
-    assert [seen(batches) for _ in range(2)] == [reference()[1][taken:], reference()[2]]
+@pytest.mark.parametrize("num_taken", [0, 1, 5])
+@pytest.mark.parametrize("num_processes", [0, 2])
+def test_a_state_of_mid_epoch_gives_its_rest_and_then_the_next(
+    num_taken: int, num_processes: int
+) -> None:
+    batches = resumed(state_after(num_taken), num_processes)
+    assert seen(batches) == reference()[1][num_taken:]
+    assert seen(batches) == reference()[2]
 
 
 def test_a_state_of_an_epochs_end_gives_the_next_epoch() -> None:
     whole = loader()
     seen(whole)
-    for state in (after(6), after(6, leave=True), whole.state_dict() | {"next_epoch": 2}):
+    edited = whole.state_dict() | {"next_epoch": 2}
+    for state in (state_after(6), state_after(6, leave=True), edited):
         batches = resumed(state)
         assert [seen(batches) for _ in range(2)] == reference()[2:4]
 
 
 def test_a_state_after_a_break_gives_the_rest_or_the_epoch_that_is_named() -> None:
-    assert seen(resumed(after(3, leave=True))) == reference()[1][3:]
-    batches = resumed(after(3, leave=True))
+    assert seen(resumed(state_after(3, leave=True))) == reference()[1][3:]
+    batches = resumed(state_after(3, leave=True))
     batches.set_epoch(2)
     assert seen(batches) == reference()[2]
 
 
-@pytest.mark.parametrize("named", [2, 4])
+@pytest.mark.parametrize("epoch", [2, 4])
 def test_a_state_between_the_naming_of_an_epoch_and_its_first_batch_gives_that_epoch(
-    named: int,
+    epoch: int,
 ) -> None:
     batches = loader()
+    # Epochs 0 and 1 are left after a batch.
     for _ in range(2):
-        next(passing := iter(batches))
-    del passing  # epochs 0 and 1 were left after a batch
-    batches.sampler.set_epoch(named)
-    assert seen(resumed(batches.state_dict())) == reference()[named]
+        iterator = iter(batches)
+        next(iterator)
+    del iterator
+    batches.sampler.set_epoch(epoch)
+    assert seen(resumed(batches.state_dict())) == reference()[epoch]
 
 
 def test_set_epoch_after_a_state_is_the_rest_of_that_epoch_or_another_from_its_start() -> None:
-    batches = resumed(after(4))
+    batches = resumed(state_after(4))
     batches.set_epoch(1)
     assert seen(batches) == reference()[1][4:]
     batches.set_epoch(1)
     assert seen(batches) == reference()[2], "no epoch is given twice"
-    batches.load_state_dict(after(4))
+    batches.load_state_dict(state_after(4))
     batches.set_epoch(3)
     assert seen(batches) == reference()[3]
 
 
 def test_set_epoch_of_the_state_at_its_end_is_an_empty_rest() -> None:
     """``for epoch in range(state["epoch"], epochs): loader.set_epoch(epoch)`` repeats no batch."""
-    batches = resumed(after(6))
+    batches = resumed(state_after(6))
     batches.set_epoch(1)
     assert seen(batches) == []
     batches.set_epoch(2)
@@ -148,27 +168,28 @@ def test_set_epoch_of_the_state_at_its_end_is_an_empty_rest() -> None:
 
 
 def test_a_state_that_was_loaded_is_saved_again_as_it_is() -> None:
-    state = after(3)
-    again = resumed(state).state_dict()
-    assert again == state
-    assert seen(resumed(again)) == reference()[1][3:]
+    state = state_after(3)
+    saved_again = resumed(state).state_dict()
+    assert saved_again == state
+    assert seen(resumed(saved_again)) == reference()[1][3:]
 
 
 def test_a_state_that_is_loaded_in_mid_pass_counts_from_the_next() -> None:
     batches = loader()
-    passing = iter(batches)
-    next(passing)
-    batches.load_state_dict(after(3))
-    passing.close()  # type: ignore[attr-defined]
+    iterator = iter(batches)
+    next(iterator)
+    batches.load_state_dict(state_after(3))
+    iterator.close()  # type: ignore[attr-defined]
     assert seen(batches) == reference()[1][3:]
     assert seen(batches) == reference()[2]
 
 
 def test_a_state_of_two_ranks_goes_on_with_one() -> None:
-    ranks = [loader(rank=rank, world_size=2) for rank in range(2)]
-    passes = [iter(rank) for rank in ranks]
-    assert [samples(next(each)) for each in passes] == reference()[0][:2]
-    assert seen(resumed(ranks[0].state_dict())) == reference()[0][2:]
+    first, second = loaders_of_two_ranks()
+    # Both are kept, since a pass that nobody holds is over.
+    iterators = [iter(first), iter(second)]
+    assert [samples(next(iterator)) for iterator in iterators] == reference()[0][:2]
+    assert seen(resumed(first.state_dict())) == reference()[0][2:]
 
 
 @pytest.mark.parametrize(
@@ -194,12 +215,11 @@ def test_what_is_no_state_is_refused(state: Any) -> None:
 def test_garbage_in_a_state_is_refused_and_changes_nothing(wrong: dict[str, Any]) -> None:
     batches = loader()
     with pytest.raises((ValueError, TypeError)):
-        batches.load_state_dict(after(3) | wrong)
+        batches.load_state_dict(state_after(3) | wrong)
     assert seen(batches) == reference()[0]
 
 
 # --- validation
-# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["val", "test"])
@@ -210,11 +230,12 @@ def test_a_name_is_a_name(name: str) -> None:
 
 def test_any_epoch_can_be_that_of_every_pass() -> None:
     batches = augmenter(name="train").loader(epoch=4)
-    assert [seen(batches) for _ in range(2)] == [epochs(5, name="train")[4]] * 2
+    expected = epochs(5, name="train")[4]
+    assert seen(batches) == expected
+    assert seen(batches) == expected
 
 
-# --- as other libraries read it
-# ---------------------------------------------------------------------------------------
+# --- what other libraries read
 
 
 def test_it_is_a_torch_dataloader_with_all_its_attributes() -> None:
@@ -222,13 +243,15 @@ def test_it_is_a_torch_dataloader_with_all_its_attributes() -> None:
     assert isinstance(batches, DataLoader)
     assert isinstance(batches.sampler, DistributedSampler)
     assert len(batches.dataset) == len(batches.batch_sampler) == 6
-    assert (batches.num_workers, batches.drop_last, batches.pin_memory) == (0, False, False)
-    assert (batches.batch_size, batches.generator, batches.persistent_workers) == (
-        None,
-        None,
-        False,
-    )
-    assert (batches.timeout, batches.worker_init_fn, batches.prefetch_factor) == (0, None, None)
+    assert batches.num_workers == 0
+    assert batches.drop_last is False
+    assert batches.pin_memory is False
+    assert batches.batch_size is None
+    assert batches.generator is None
+    assert batches.persistent_workers is False
+    assert batches.timeout == 0
+    assert batches.worker_init_fn is None
+    assert batches.prefetch_factor is None
     assert callable(batches.collate_fn)
     batches.sampler.set_epoch(2)
     assert seen(batches) == reference()[2]
@@ -236,10 +259,8 @@ def test_it_is_a_torch_dataloader_with_all_its_attributes() -> None:
 
 def test_its_batches_are_had_by_their_keys_in_any_order() -> None:
     batches = loader(2).dataset
-    keys = [(0, 0), (0, 1), (3, 2), (1, 5), (0, 2), (0, 3)]
-    assert [samples(batches[key]) for key in keys] == [
-        reference()[epoch][step] for epoch, step in keys
-    ]
+    for epoch, step in [(0, 0), (0, 1), (3, 2), (1, 5), (0, 2), (0, 3)]:
+        assert samples(batches[epoch, step]) == reference()[epoch][step]
     assert samples(batches[4]) == reference()[0][4]
     with pytest.raises(IndexError, match=r"steps 0 \.\.\. 5, not 6"):
         batches[6]
@@ -250,17 +271,22 @@ def test_a_ranks_data_set_has_the_batches_of_all() -> None:
     assert [samples(batches[0, step]) for step in range(6)] == reference()[0]
 
 
-def test_a_loader_with_workers_made_of_it_is_told_what_to_do() -> None:
-    batches = loader(1)
-    next(iter(batches))
-    many = DataLoader(
+def remade(batches: Any, kind: Any = DataLoader, **options: Any) -> Any:
+    """Return a loader of another class, made of a loader's parts as libraries make one."""
+    return kind(
         batches.dataset,
         batch_sampler=batches.batch_sampler,
         collate_fn=batches.collate_fn,
-        num_workers=1,
+        **options,
     )
+
+
+def test_a_loader_with_workers_made_of_it_is_told_what_to_do() -> None:
+    batches = loader(1)
+    next(iter(batches))
+    with_workers = remade(batches, num_workers=1)
     with pytest.raises(RuntimeError, match="make that DataLoader with num_workers=0"):
-        seen(many)
+        seen(with_workers)
 
 
 def test_a_loader_that_is_sent_to_another_process_is_told_what_to_do() -> None:
@@ -268,57 +294,48 @@ def test_a_loader_that_is_sent_to_another_process_is_told_what_to_do() -> None:
         pickle.dumps(loader())
 
 
-@pytest.mark.parametrize("taken", [1, 3, 5, 6])
-def test_a_stateful_dataloader_of_its_parts_resumes(taken: int) -> None:
-    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
-
-    def made() -> Any:
-        batches = loader()
-        return stateful(
-            batches.dataset, batch_sampler=batches.batch_sampler, collate_fn=batches.collate_fn
-        )
-
-    first = made()
+@pytest.mark.parametrize("num_taken", [1, 3, 5, 6])
+def test_a_stateful_dataloader_of_its_parts_resumes(num_taken: int) -> None:
+    torchdata = pytest.importorskip("torchdata.stateful_dataloader")
+    first = remade(loader(), torchdata.StatefulDataLoader)
     assert seen(first) == reference()[0]
-    passing = iter(first)
-    assert seen(next(passing) for _ in range(taken)) == reference()[1][:taken]
-    state = first.state_dict()
-    second = made()
-    second.load_state_dict(state)
-    if taken < 6:
-        assert seen(second) == reference()[1][taken:]
+    iterator = iter(first)
+    assert seen(islice(iterator, num_taken)) == reference()[1][:num_taken]
+    second = remade(loader(), torchdata.StatefulDataLoader)
+    second.load_state_dict(first.state_dict())
+    if num_taken < 6:
+        assert seen(second) == reference()[1][num_taken:]
         assert seen(second) == reference()[2]
 
 
 def test_the_state_of_one_of_two_loaders_says_which() -> None:
     batches = loader()
-    other = DataLoader(
-        batches.dataset, batch_sampler=batches.batch_sampler, collate_fn=batches.collate_fn
-    )
+    other = remade(batches)
     next(iter(other))
     with pytest.raises(RuntimeError, match="another DataLoader reads these batches"):
         batches.state_dict()
 
 
 # --- other pipelines
-# --------------------------------------------------------------------------------------------------
 
 
 class Fails(Numbers):
+    """A data set in which item 5 cannot be read."""
+
     def __getitem__(self, index: int) -> torch.Tensor:
         if index == 5:
             raise OSError("the file is damaged")
         return super().__getitem__(index)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_batches_that_fail_are_left_out_of_each_pass(workers: int) -> None:
-    made = DeterministicAugmenter.from_dataset(
-        Fails(), 2, num_processes=workers, seed=3, on_error=Skip(most=10)
-    )
-    batches = made.loader()
-    expected = [[batch for batch in epoch if 5 not in batch] for epoch in reference()[:2]]
-    assert [seen(batches) for _ in range(2)] == expected
+@pytest.mark.parametrize("num_processes", [0, 2])
+def test_batches_that_fail_are_left_out_of_each_pass(num_processes: int) -> None:
+    batches = DeterministicAugmenter.from_dataset(
+        Fails(), 2, num_processes=num_processes, seed=3, on_error=Skip(most=10)
+    ).loader()
+    for epoch in range(2):
+        expected = [batch for batch in reference()[epoch] if 5 not in batch]
+        assert seen(batches) == expected
 
 
 def test_a_batch_that_fails_raises_and_the_next_pass_begins() -> None:
@@ -329,14 +346,16 @@ def test_a_batch_that_fails_raises_and_the_next_pass_begins() -> None:
 
 
 class Counting:
-    """A finite loader that keeps state, of a length that it does not say."""
+    """A loader of five batches that keeps its position and has no `__len__`."""
 
     def __iter__(self) -> Iterator[Any]:
-        yield from ({"data": np.array([number])} for number in range(5))
+        for number in range(5):
+            yield {"data": np.array([number])}
 
 
-def data(batches: Any) -> list[list[int]]:
-    return [batch["data"].tolist() for batch in batches]
+def numbers_of(batches: Any) -> list[int]:
+    """Return the number in each batch of `Counting`."""
+    return [batch["data"].item() for batch in batches]
 
 
 def test_a_loader_of_unknown_length_is_refused() -> None:
@@ -344,42 +363,46 @@ def test_a_loader_of_unknown_length_is_refused() -> None:
         DeterministicAugmenter(Counting(), None, 0, seed=1).loader()
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_finite_stream_passes_and_resumes(workers: int) -> None:
-    def made() -> Any:
+@pytest.mark.parametrize("num_processes", [0, 1])
+def test_a_finite_stream_passes_and_resumes(num_processes: int) -> None:
+    def counting_loader() -> Any:
         return DeterministicAugmenter(
-            Counting(), None, workers, seed=1, num_streams=1, batches_per_epoch=5
+            Counting(), None, num_processes, seed=1, num_streams=1, batches_per_epoch=5
         ).loader()
 
-    batches, whole = made(), [[number] for number in range(5)]
+    batches = counting_loader()
     assert len(batches) == 5
-    assert [data(batches) for _ in range(2)] == [whole, whole]
-    passing = iter(batches)
-    assert data(next(passing) for _ in range(2)) == whole[:2]
-    resumed = made()
-    resumed.load_state_dict(batches.state_dict())
-    assert [data(resumed) for _ in range(2)] == [whole[2:], whole]
+    for _ in range(2):
+        assert numbers_of(batches) == [0, 1, 2, 3, 4]
+    iterator = iter(batches)
+    assert numbers_of(islice(iterator, 2)) == [0, 1]
+    continued = counting_loader()
+    continued.load_state_dict(batches.state_dict())
+    assert numbers_of(continued) == [2, 3, 4]
+    assert numbers_of(continued) == [0, 1, 2, 3, 4]
 
 
 def test_a_look_in_mid_epoch_is_not_the_loops_place() -> None:
     batches = loader()
-    passing = iter(batches)
-    next(passing)
+    iterator = iter(batches)
+    next(iterator)
+    # A look at one batch of another pass, which is that of epoch 1.
     next(iter(batches))
-    next(passing)
-    goes_on = resumed(batches.state_dict())
-    assert seen(goes_on) == reference()[0][2:]
-    assert seen(goes_on) == seen(batches)  # the look was epoch 1's
+    next(iterator)
+    continued = resumed(batches.state_dict())
+    assert seen(continued) == reference()[0][2:]
+    assert seen(continued) == seen(batches)
 
 
 def test_each_loader_of_an_augmenter_has_a_place_of_its_own() -> None:
-    both = augmenter()
-    train, other = both.loader(), both.loader(epoch=2)
-    passing = iter(train)
-    next(passing)
+    shared = augmenter()
+    train = shared.loader()
+    other = shared.loader(epoch=2)
+    iterator = iter(train)
+    next(iterator)
     assert seen(other) == reference()[2]
     assert seen(resumed(train.state_dict())) == reference()[0][1:]
-    assert seen(passing) == reference()[0][1:]
+    assert seen(iterator) == reference()[0][1:]
 
 
 def test_batches_that_may_be_left_out_have_no_numbers() -> None:

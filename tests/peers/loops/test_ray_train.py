@@ -1,13 +1,14 @@
-"""detaug.DataLoader in Ray Train. Its local mode needs no cluster."""
+"""`detaug.DataLoader` in Ray Train, most of it in the local mode, which needs no cluster."""
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import pytest
 
 from tests.peers.loops.pages import table_of
-from tests.peers.loops.ranks import run_on_two_ranks
+from tests.peers.loops.ranks import epochs_of_ranks, run_on_two_ranks
 from tests.peers.loops.table import CLAIMS, measure_ray
 from tests.support.numbers import epochs, loader, seen
 
@@ -15,42 +16,51 @@ pytest.importorskip("ray", minversion="2.51", reason="needs Ray Train's local mo
 
 
 def trained(function: Any) -> Any:
-    """What a training function returns in Ray Train's local mode."""
+    """Return the result of a training function in Ray Train's local mode."""
     from ray.train import ScalingConfig
     from ray.train.torch import TorchTrainer
 
-    return TorchTrainer(function, scaling_config=ScalingConfig(num_workers=0)).fit().return_value
+    trainer = TorchTrainer(function, scaling_config=ScalingConfig(num_workers=0))
+    return trainer.fit().return_value
 
 
-@pytest.mark.parametrize("taken", [1, 3, 5, 6])
+@pytest.mark.parametrize("num_taken", [1, 3, 5, 6])
 @pytest.mark.parametrize("of_augmenter", [False, True])
 def test_a_state_is_that_of_the_loop_although_ray_reads_one_batch_ahead(
-    taken: int, of_augmenter: bool
+    num_taken: int, of_augmenter: bool
 ) -> None:
-    def made() -> Any:
+    def new_loader() -> Any:
         batches = loader()
-        return batches.augmenter.loader() if of_augmenter else batches
+        if of_augmenter:
+            return batches.augmenter.loader()
+        return batches
 
     def train() -> Any:
         from ray.train.torch import prepare_data_loader
 
-        batches = made()
-        prepared = iter(prepare_data_loader(batches))
-        begun = seen(next(prepared) for _ in range(taken))
-        again = made()
-        again.load_state_dict(batches.state_dict())
-        return begun, [seen(prepare_data_loader(again)) for _ in range(2)]
+        batches = new_loader()
+        # Kept, since a pass that nobody holds is over.
+        prepared = prepare_data_loader(batches)
+        begun = seen(islice(prepared, num_taken))
+        resumed = new_loader()
+        resumed.load_state_dict(batches.state_dict())
+        rest = seen(prepare_data_loader(resumed))
+        following = seen(prepare_data_loader(resumed))
+        return begun, rest, following
 
-    whole = epochs(3)
-    begun, (rest, following) = trained(train)
-    assert begun == whole[0][:taken]
-    assert [rest, following] == (
-        [whole[1], whole[2]] if taken == 6 else [whole[0][taken:], whole[1]]
-    )
+    first, second, third = epochs(3)
+    begun, rest, following = trained(train)
+    assert begun == first[:num_taken]
+    if num_taken == 6:
+        assert rest == second
+        assert following == third
+    else:
+        assert rest == first[num_taken:]
+        assert following == second
 
 
 def test_a_state_of_an_epochs_last_batch_gives_no_batch_again() -> None:
-    """``for epoch in range(state["epoch"], epochs)``, which names each epoch."""
+    """The loop is ``for epoch in range(state["epoch"], epochs)`` and calls `set_epoch`."""
 
     def train() -> Any:
         from ray.train.torch import prepare_data_loader
@@ -58,33 +68,33 @@ def test_a_state_of_an_epochs_last_batch_gives_no_batch_again() -> None:
         batches = loader()
         prepared = prepare_data_loader(batches)
         prepared.sampler.set_epoch(0)
-        passing = iter(prepared)
-        seen(next(passing) for _ in range(6))
-        again = loader()
-        again.load_state_dict(batches.state_dict())
-        found = []
+        seen(islice(prepared, 6))
+        resumed = loader()
+        resumed.load_state_dict(batches.state_dict())
+        rests = []
         for epoch in range(2):
-            again.set_epoch(epoch)
-            found.append(seen(prepare_data_loader(again)))
-        return found
+            resumed.set_epoch(epoch)
+            rests.append(seen(prepare_data_loader(resumed)))
+        return rests
 
     assert trained(train) == [[], epochs(2)[1]]
 
 
 @pytest.fixture(scope="module")
 def ranks() -> list[dict[str, Any]]:
+    """Return what each of two ranks of Ray Train's saw."""
     return run_on_two_ranks("tests.peers.loops.ray_ranks", library="ray.train.torch")
 
 
 def test_ranks_share_the_batches_of_one(ranks: list[dict[str, Any]]) -> None:
-    for rank, found in enumerate(ranks):
-        shares = [[list(batch) for batch in epoch[rank::2]] for epoch in epochs(2)]
-        assert found["passes"] == shares
+    first, second = epochs(2)
+    for rank, passes in enumerate(epochs_of_ranks(ranks, "passes")):
+        assert passes == [first[rank::2], second[rank::2]]
 
 
 def test_a_sampler_that_ray_adds_is_an_error(ranks: list[dict[str, Any]]) -> None:
-    for found in ranks:
-        assert "pass shard=True to detaug.DataLoader" in found["refusal"]
+    for results in ranks:
+        assert "pass shard=True to detaug.DataLoader" in results["refusal"]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The examples loop_*.py do what docs/loops.md's table says of their libraries, and are short."""
+"""The examples loop_*.py are short and do what docs/loops.md's table says of their libraries."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from tests.peers.loops.table import CLAIMS, EXAMPLES, FOLDER, Training, measure,
 
 @pytest.fixture(params=EXAMPLES)
 def training(request: pytest.FixtureRequest) -> Iterator[Training]:
+    """Return the training of each example whose library is installed."""
     library, _, _ = EXAMPLES[request.param].module.partition(".")
     if not (find_spec(library) and find_spec("nilearn")):
         pytest.skip(f"needs {library}, of the extra peers")
-    made = Training.of(request.param)
-    yield made
-    made.close()
+    example_training = Training.of(request.param)
+    yield example_training
+    example_training.close()
 
 
-# each library's own means are in its test_*_loops.py, a killed training in the test of one and two
-# ranks
+# Slow, since faster tests show the parts: test_*_loops.py resumes by each library's own means, and
+# a test below kills a training of two ranks.
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_row_of_the_table(training: Training, tmp_path: Path) -> None:
@@ -41,10 +42,10 @@ def test_a_row_of_the_table(training: Training, tmp_path: Path) -> None:
 def test_two_ranks_that_are_killed_go_on_to_the_same_weights(
     training: Training, tmp_path: Path
 ) -> None:
-    whole = training.run(tmp_path / "whole", 2, ranks=2)
+    whole = training.run(tmp_path / "whole", 2, num_ranks=2)
     assert weights(whole[0]) == weights(whole[1])
-    training.run(tmp_path / "killed", 1, ranks=2, killed_at=5)
-    resumed = training.run(tmp_path / "killed", 2, ranks=2)
+    training.run(tmp_path / "killed", 1, num_ranks=2, killed_at=5)
+    resumed = training.run(tmp_path / "killed", 2, num_ranks=2)
     assert [steps(rank) for rank in resumed] == [steps(rank)[4:] for rank in whole]
     assert [weights(rank) for rank in resumed] == [weights(rank) for rank in whole]
 
@@ -54,7 +55,7 @@ def test_one_rank_goes_on_with_the_batches_and_to_the_weights_of_two(
     training: Training, tmp_path: Path
 ) -> None:
     (whole,) = training.run(tmp_path / "whole", 2)
-    killed = training.run(tmp_path / "killed", 1, ranks=2, killed_at=5)
+    killed = training.run(tmp_path / "killed", 1, num_ranks=2, killed_at=5)
     assert [steps(rank) for rank in killed] == [steps(whole)[0:10:2], steps(whole)[1:10:2]]
     (resumed,) = training.run(tmp_path / "killed", 2)
     assert steps(resumed) == steps(whole)[8:]
@@ -72,12 +73,13 @@ def test_every_loop_is_in_the_table() -> None:
 def test_an_example_has_at_most_forty_lines_and_knows_the_dataloader_alone(name: str) -> None:
     source = (FOLDER / name).read_text()
     assert lines_of_program(source) <= 40
-    (imported,) = (
-        [alias.name for alias in node.names]
+    (statement,) = [
+        node
         for node in ast.parse(source).body
         if isinstance(node, ast.ImportFrom) and node.module == "detaug"
-    )
-    assert {"DataLoader"} <= set(imported) <= {"DataLoader", "current", "fingerprint"}
+    ]
+    imported = {alias.name for alias in statement.names}
+    assert {"DataLoader"} <= imported <= {"DataLoader", "current", "fingerprint"}
 
 
 def lines_of_program(source: str) -> int:

@@ -1,5 +1,6 @@
-"""The builders make, transform for transform and parameter for parameter, what nnU-Net's trainers
-make.
+"""The builders make the pipelines of nnU-Net's trainers, transform by transform.
+
+All arguments of the transforms are compared as well.
 """
 
 from __future__ import annotations
@@ -8,13 +9,15 @@ import inspect
 import math
 import pickle
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
+from scipy.stats import kstest
 
 from detaug import SeedTree
 from detaug.nnunet import (
@@ -24,37 +27,62 @@ from detaug.nnunet import (
     variants,
 )
 from detaug.nnunet.compatibility import find_trainer, trainer_class
-from detaug.transforms import bgv2 as ours
+from detaug.nnunet.transforms import NNUNET_NAMES
+from detaug.transforms import bgv2
 
 ANGLE = (-math.radians(30), math.radians(30))
 SCALES = [[1.0, 1.0, 1.0], [0.5, 0.5, 0.5], [0.25, 0.25, 0.25]]
 
-# name -> positional arguments, keywords (nnU-Net's)
-ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
-    "3-D": (((128, 128, 128), ANGLE, SCALES, (0, 1, 2), False), {}),
-    "2-D": (((64, 48), (-math.pi, math.pi), [s[:2] for s in SCALES], (0, 1), False), {}),
-    "dummy 2-D": (((16, 64, 64), (-math.pi, math.pi), SCALES, (0, 1, 2), True), {}),
-    "patch as an array": ((np.array([96, 64, 96]), ANGLE, SCALES, (0, 1, 2), False), {}),
-    "three lengths": (((24, 64, 48), ANGLE, SCALES, (0, 1, 2), False), {}),
-    "no deep supervision": (((64, 64, 64), ANGLE, None, (0, 1, 2), False), {}),
-    "no mirroring": (((64, 64, 64), ANGLE, SCALES, None, False), {}),
-    "mirroring along no axis": (((64, 64, 64), ANGLE, SCALES, (), False), {}),
-    "masks": (
-        ((64, 64, 64), ANGLE, SCALES, (0,), False),
+PATCH = (64, 64, 64)
+TWO_SCALES = [scale[:2] for scale in SCALES]
+
+
+class Arguments(NamedTuple):
+    """Arguments of nnU-Net's `get_training_transforms`.
+
+    Attributes:
+        positional: patch size, rotation, scales of deep supervision, axes of mirroring, dummy 2-D.
+        named: the others.
+    """
+
+    positional: tuple[Any, ...]
+    named: dict[str, Any]
+
+
+ARGUMENTS = {
+    "3-D": Arguments(((128, 128, 128), ANGLE, SCALES, (0, 1, 2), False), {}),
+    "2-D": Arguments(((64, 48), (-math.pi, math.pi), TWO_SCALES, (0, 1), False), {}),
+    "dummy 2-D": Arguments(((16, 64, 64), (-math.pi, math.pi), SCALES, (0, 1, 2), True), {}),
+    "patch as an array": Arguments((np.array([96, 64, 96]), ANGLE, SCALES, (0, 1, 2), False), {}),
+    "three lengths": Arguments(((24, 64, 48), ANGLE, SCALES, (0, 1, 2), False), {}),
+    "no deep supervision": Arguments((PATCH, ANGLE, None, (0, 1, 2), False), {}),
+    "no mirroring": Arguments((PATCH, ANGLE, SCALES, None, False), {}),
+    "mirroring along no axis": Arguments((PATCH, ANGLE, SCALES, (), False), {}),
+    "masks": Arguments(
+        (PATCH, ANGLE, SCALES, (0,), False),
         {"use_mask_for_norm": [True, False, True]},
     ),
-    "no masks": (((64, 64, 64), ANGLE, SCALES, (0,), False), {"use_mask_for_norm": [False, False]}),
-    "cascade": (
-        ((64, 64, 64), ANGLE, SCALES, (0,), False),
+    "no masks": Arguments(
+        (PATCH, ANGLE, SCALES, (0,), False),
+        {"use_mask_for_norm": [False, False]},
+    ),
+    "cascade": Arguments(
+        (PATCH, ANGLE, SCALES, (0,), False),
         {"is_cascaded": True, "foreground_labels": [1, 2, 3]},
     ),
-    "regions": (((64, 64, 64), ANGLE, SCALES, (0,), False), {"regions": [[1, 2, 3], (2, 3), 3]}),
-    "ignore label": (
+    "regions": Arguments(
+        (PATCH, ANGLE, SCALES, (0,), False),
+        {"regions": [[1, 2, 3], (2, 3), 3]},
+    ),
+    "ignore label": Arguments(
         ((64, 64), ANGLE, None, (1,), False),
         {"regions": [[1, 2], 2], "ignore_label": 3},
     ),
-    "ignore label without regions": (((64, 64), ANGLE, None, (1,), False), {"ignore_label": 3}),
-    "everything": (
+    "ignore label without regions": Arguments(
+        ((64, 64), ANGLE, None, (1,), False),
+        {"ignore_label": 3},
+    ),
+    "everything": Arguments(
         ((8, 64, 48), 0.5, SCALES, (1, 2), True),
         {
             "use_mask_for_norm": (True,),
@@ -65,53 +93,58 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         },
     ),
 }
-CASES = [
-    pytest.param(positional, named, id=name) for name, (positional, named) in ARGUMENTS.items()
-]
 
 
-# attributes under another name there
-STORED_AS: dict[tuple[str, str], Callable[[Any], Any]] = {
-    ("BlankRectangle", "rectangle_value"): lambda transform: transform.color_fn.rectangle_value,
-}
+def argument_of(transform: Any, name: str) -> Any:
+    """Return what nnU-Net's transform was made with."""
+    # The only argument that is not stored under its own name.
+    if name == "rectangle_value":
+        return transform.color_fn.rectangle_value
+    return getattr(transform, name)
 
 
-def differences(theirs: Any, own: Any, where: str = "") -> Iterator[str]:
-    """What differs between two pipelines, a line each."""
-    where = f"{where}/{type(own).__name__}"
-    if getattr(ours, type(theirs).__name__, None) is not type(own):
-        yield f"{where} stands for {type(theirs).__name__}"
+def differences(original: Any, own: Any, path: str = "") -> Iterator[str]:
+    """Yield a line for each difference between a pipeline of nnU-Net's and one of detaug's.
+
+    Args:
+        original: nnU-Net's transform.
+        own: detaug's.
+        path: names and indices of the transforms that contain it.
+    """
+    path = f"{path}/{type(own).__name__}"
+    if getattr(bgv2, type(original).__name__, None) is not type(own):
+        yield f"{path} stands for {type(original).__name__}"
         return
-    for name in inspect.signature(type(theirs).__init__).parameters:
+    for name in inspect.signature(type(original).__init__).parameters:
         if name == "self":
             continue
-        there = STORED_AS.get(
-            (type(own).__name__, name), lambda transform, name=name: getattr(transform, name)
-        )(theirs)
-        here = getattr(own, name)
+        expected = argument_of(original, name)
+        value = getattr(own, name)
         if name in ("transforms", "list_of_transforms"):
-            if len(there) != len(here):
-                yield f"{where} has {len(here)} transforms, there {len(there)}"
-            for number, pair in enumerate(zip(there, here, strict=False)):
-                yield from differences(*pair, f"{where}[{number}]")
+            if len(expected) != len(value):
+                yield f"{path} has {len(value)} transforms, nnU-Net's {len(expected)}"
+            for index, pair in enumerate(zip(expected, value, strict=False)):
+                yield from differences(*pair, f"{path}[{index}]")
         elif name == "transform":
-            yield from differences(there, here, where)
-        elif plain(there) != plain(here):
-            yield f"{where}.{name} is {here!r}, there {there!r}"
+            yield from differences(expected, value, path)
+        elif plain(expected) != plain(value):
+            yield f"{path}.{name} is {value!r}, nnU-Net's {expected!r}"
 
 
 def plain(value: Any) -> Any:
-    """Comparable: sequences as lists, sets sorted, random contrasts as their ranges, callables as
-    such.
+    """Return a value in a form that can be compared.
+
+    Sequences are lists, an empty tuple is None and sets are sorted. Random contrasts are their
+    ranges, functions for two masks the names of the operators, and all other callables are equal.
     """
-    if value is None or (isinstance(value, tuple) and not value):
+    if isinstance(value, tuple) and not value:
         return None
     if isinstance(value, (set, frozenset)):
         return plain(sorted(value))
     if isinstance(value, torch.Tensor):
         return value.tolist()
     if isinstance(value, (list, tuple, np.ndarray)):
-        return [plain(each) for each in value]
+        return [plain(item) for item in value]
     if type(value).__name__ == "BGContrast":
         return ["BGContrast", plain(value.contrast_range)]
     if callable(value):
@@ -120,13 +153,12 @@ def plain(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize(("positional", "named"), CASES)
+@pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
 @pytest.mark.parametrize("name", TRAINING_TRANSFORMS)
-def test_pipeline_is_that_of_the_trainer(
-    name: str, positional: tuple[Any, ...], named: dict[str, Any]
-) -> None:
-    theirs = find_trainer(name).get_training_transforms(*positional, **named)
-    assert list(differences(theirs, TRAINING_TRANSFORMS[name](*positional, **named))) == []
+def test_pipeline_is_that_of_the_trainer(name: str, arguments: Arguments) -> None:
+    original = find_trainer(name).get_training_transforms(*arguments.positional, **arguments.named)
+    own = TRAINING_TRANSFORMS[name](*arguments.positional, **arguments.named)
+    assert list(differences(original, own)) == []
 
 
 @pytest.mark.parametrize(
@@ -140,16 +172,18 @@ def test_pipeline_is_that_of_the_trainer(
     ],
 )
 def test_validation_is_that_of_the_trainer(named: dict[str, Any]) -> None:
-    theirs = trainer_class().get_validation_transforms(**named)
-    assert list(differences(theirs, validation_transforms(**named))) == []
+    original = trainer_class().get_validation_transforms(**named)
+    assert list(differences(original, validation_transforms(**named))) == []
 
 
 def test_arguments_have_nnunets_order() -> None:
-    theirs = list(inspect.signature(trainer_class().get_training_transforms).parameters)
-    own = list(inspect.signature(training_transforms).parameters)
-    from detaug.nnunet.transforms import NNUNET_NAMES
+    names = inspect.signature(trainer_class().get_training_transforms).parameters
+    own_names = inspect.signature(training_transforms).parameters
+    assert [NNUNET_NAMES.get(name, name) for name in names] == list(own_names)
 
-    assert [NNUNET_NAMES.get(name, name) for name in theirs] == own
+
+def print_nothing(*_: Any) -> None:
+    """Do nothing, in place of a trainer's `print_to_log_file`."""
 
 
 @pytest.mark.parametrize("patch", [(16, 64, 64), (64, 64)], ids=str)
@@ -159,22 +193,22 @@ def test_every_trainer_of_nnunet_has_its_pipeline_in_the_loader(
     from detaug.nnunet import DetAugLoading
     from tests.peers.nnunet.trainers.in_process import every_trainer
 
-    found = every_trainer()
-    assert len(found) > 40
-    for name, each in found.items():
-        asked = each.__new__(each)
-        asked.configuration_manager, asked.print_to_log_file = (
-            SimpleNamespace(patch_size=patch),
-            lambda *_: None,
-        )
-        _, dummy, _, axes = asked.configure_rotation_dummyDA_mirroring_and_inital_patch_size()
-        positional = (patch, ANGLE, SCALES, axes, dummy)
-        theirs = each.get_training_transforms(*positional)
+    trainers = every_trainer()
+    assert len(trainers) > 40
+    for name, kind in trainers.items():
+        # Not made as usual: that would need plans and a data set.
+        trainer = kind.__new__(kind)
+        trainer.configuration_manager = SimpleNamespace(patch_size=patch)
+        trainer.print_to_log_file = print_nothing
+        _, dummy, _, axes = trainer.configure_rotation_dummyDA_mirroring_and_inital_patch_size()
+        arguments = (patch, ANGLE, SCALES, axes, dummy)
+        original = kind.get_training_transforms(*arguments)
 
-        class Loaded(DetAugLoading, each):
+        class Loading(DetAugLoading, kind):
             pass
 
-        assert list(differences(theirs, Loaded.get_training_transforms(*positional))) == [], name
+        own = Loading.get_training_transforms(*arguments)
+        assert list(differences(original, own)) == [], name
 
 
 def test_short_names_and_nnunets_make_one_pipeline_and_are_not_mixed() -> None:
@@ -220,33 +254,41 @@ def test_pipelines_can_be_pickled_and_give_the_patch_and_the_levels(
 ) -> None:
     builder = TRAINING_TRANSFORMS[name]
     scales = [scale[: len(patch)] for scale in SCALES]
-    pipeline = pickle.loads(
-        pickle.dumps(builder(patch, ANGLE, scales, tuple(range(len(patch))), dummy))
-    )
-    larger = (8 if dummy else 14, 25, 25)[-len(patch) :]
+    axes = tuple(range(len(patch)))
+    pipeline = pickle.loads(pickle.dumps(builder(patch, ANGLE, scales, axes, dummy)))
+    depth = 8 if dummy else 14
+    larger = (depth, 25, 25)[-len(patch) :]
     size = patch if name == "nnUNetTrainerNoDA" else larger
     image = np.random.default_rng(0).normal(size=(1, *size)).astype(np.float32)
     labels = np.zeros((1, *size), np.int16)
+    first_level = np.array(patch)
     for step in range(12):
-        made = pipeline(image=image, segmentation=labels, rng=SeedTree(1).generator(0, step))
-        assert made["image"].shape == (1, *patch)
-        assert np.isfinite(made["image"]).all()
-        levels = [(1, *(length // factor for length in patch)) for factor in (1, 2, 4)]
-        assert [level.shape for level in made["segmentation"]] == levels
+        rng = SeedTree(1).generator(0, step)
+        result = pipeline(image=image, segmentation=labels, rng=rng)
+        assert result["image"].shape == (1, *patch)
+        assert np.isfinite(result["image"]).all()
+        for level, factor in zip(result["segmentation"], (1, 2, 4), strict=True):
+            assert level.shape == (1, *(first_level // factor))
+
+
+def uniform(low: float, high: float) -> Any:
+    """Return the cumulative distribution of uniform numbers."""
+    return scipy.stats.uniform(low, high - low).cdf
 
 
 def test_da5_draws_follow_nnunets() -> None:
-    from scipy.stats import kstest, loguniform
-
     rng = np.random.default_rng(5)
     scales = [variants.gradient_scale(rng, (120, 30), 0) for _ in range(2000)]
-    assert kstest(scales, loguniform(20, 120).cdf).pvalue > 1e-3
+    assert kstest(scales, scipy.stats.loguniform(20, 120).cdf).pvalue > 1e-3
+    assert variants.gradient_scale(rng, (3,), 0) >= 1
+
     strengths = np.array([variants.gradient_strength(rng) for _ in range(2000)])
-    assert kstest(np.abs(strengths), lambda x: np.clip((x - 1) / 4, 0, 1)).pvalue > 1e-3
+    assert kstest(np.abs(strengths), uniform(1, 5)).pvalue > 1e-3
     assert abs((strengths > 0).mean() - 0.5) < 0.05
+
     gammas = np.array([variants.local_gamma(rng) for _ in range(2000)])
     below = gammas[gammas < 1]
+    above = gammas[gammas > 1]
     assert abs(len(below) / 2000 - 0.5) < 0.05
-    assert kstest(below, lambda x: np.clip((x - 0.01) / 0.79, 0, 1)).pvalue > 1e-3
-    assert kstest(gammas[gammas > 1], lambda x: np.clip((x - 1.5) / 2.5, 0, 1)).pvalue > 1e-3
-    assert variants.gradient_scale(rng, (3,), 0) >= 1
+    assert kstest(below, uniform(0.01, 0.8)).pvalue > 1e-3
+    assert kstest(above, uniform(1.5, 4)).pvalue > 1e-3

@@ -1,4 +1,4 @@
-"""Everything that detaug knows of nnU-Net's inside is there in the installed version."""
+"""The installed nnU-Net has every private name of nnU-Net's that detaug uses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from detaug.nnunet.verification.recording import Recording
 from tests.support.public_names import assert_found_under_their_own_names
 
 ROOT = Path(compatibility.__file__).parents[1]
-
 
 #: The methods of nnU-Net's trainer that mixins of detaug wrap or replace.
 HOOKS = {
@@ -38,37 +37,38 @@ HOOKS = {
 
 
 def test_hooks_are_the_methods_that_our_mixins_share_with_nnunets_trainer() -> None:
-    ours = {
-        name
-        for kind in (Recording, *DetAugLoading.__mro__)
-        for name in vars(kind)
-        if not name.startswith("__")
-    }
-    assert ours & set(dir(trainer_class())) == HOOKS
+    names: set[str] = set()
+    for kind in (Recording, *DetAugLoading.__mro__):
+        names.update(name for name in vars(kind) if not name.startswith("__"))
+    assert names & set(dir(trainer_class())) == HOOKS
+
+
+def unchanged(kind: type) -> type:
+    """Return the class itself."""
+    return kind
 
 
 def test_a_trainer_that_is_not_there_is_told_by_its_name() -> None:
     from nnunetv2.run import run_training
 
-    before = run_training.recursive_find_trainer_class_by_name
-    with compatibility.trainers_found_through(lambda kind: kind):
-        found = run_training.recursive_find_trainer_class_by_name
-        assert found("nnUNetTrainer") is trainer_class()
+    original = run_training.recursive_find_trainer_class_by_name
+    with compatibility.trainers_found_through(unchanged):
+        find = run_training.recursive_find_trainer_class_by_name
+        assert find("nnUNetTrainer") is trainer_class()
         with pytest.raises(UnusableError, match="nnUNetTrainerOfNobody"):
-            found("nnUNetTrainerOfNobody")
-    assert run_training.recursive_find_trainer_class_by_name is before
+            find("nnUNetTrainerOfNobody")
+    assert run_training.recursive_find_trainer_class_by_name is original
+
+
+def imports_nnunet(file: Path) -> bool:
+    """Return whether a line of a file imports nnU-Net."""
+    lines = [line.lstrip() for line in file.read_text().splitlines()]
+    return any(line.startswith(("from nnunetv2", "import nnunetv2")) for line in lines)
 
 
 def test_no_other_file_imports_nnunet() -> None:
-    importing = {
-        file.relative_to(ROOT).as_posix()
-        for file in ROOT.rglob("*.py")
-        if any(
-            line.lstrip().startswith(("from nnunetv2", "import nnunetv2"))
-            for line in file.read_text().splitlines()
-        )
-    }
-    assert importing == {"nnunet/compatibility.py"}
+    importing = [file for file in ROOT.rglob("*.py") if imports_nnunet(file)]
+    assert importing == [ROOT / "nnunet" / "compatibility.py"]
 
 
 def test_public_classes_are_found_under_their_own_names() -> None:

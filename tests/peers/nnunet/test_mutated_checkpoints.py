@@ -1,5 +1,6 @@
-"""A checkpoint that a fault or somebody has changed: `detaug diff` and `--c` say so in a line, and
-run none of its code.
+"""`detaug diff` and `--c` report a damaged or edited checkpoint in a line.
+
+They run no code that a checkpoint holds.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ RECORD = RunRecord(
 
 
 def checkpoint() -> dict[str, Any]:
-    """What nnU-Net and detaug write, small."""
+    """Return a small checkpoint as nnU-Net and detaug write it."""
     return {
         "network_weights": OrderedDict(a=torch.arange(6.0).reshape(2, 3), b=torch.ones(4)),
         "optimizer_state": {"state": {}, "param_groups": [{"lr": 0.01, "params": [0, 1]}]},
@@ -69,46 +70,51 @@ def checkpoint() -> dict[str, Any]:
     }
 
 
-#: What is mutated value by value; the rest, torch's own, byte by byte.
+#: Keys whose values are mutated; the rest is torch's own, of which bytes are mutated.
 PARTS = ("logging", "init_args", "trainer_name", "detaug")
 
 
-def saved(folder: Path, stored: Any) -> Path:
+def saved(folder: Path, content: Any) -> Path:
+    """Save a checkpoint into a folder, and return the folder."""
     folder.mkdir(exist_ok=True)
-    torch.save(stored, folder / "checkpoint_final.pth")
+    torch.save(content, folder / "checkpoint_final.pth")
     return folder
 
 
-def diff(one: Path, other: Path, *more: str) -> Result:
-    return CliRunner().invoke(main, ["diff", str(one), str(other), *more])
+def diff(one: Path, other: Path) -> Result:
+    """Run `detaug diff` on two folders with a checkpoint each."""
+    return CliRunner().invoke(main, ["diff", str(one), str(other)])
+
+
+def save_mutated(folder: Path, draw: random.Random) -> None:
+    """Save a checkpoint with a mutated byte or value."""
+    if draw.random() < 0.4:
+        file = saved(folder, checkpoint()) / "checkpoint_final.pth"
+        file.write_bytes(mutated_bytes(file.read_bytes(), draw))
+        return
+    content = checkpoint()
+    parts = {name: content.pop(name) for name in PARTS}
+    saved(folder, {**content, **mutated_value(parts, draw)})
 
 
 def read_mutated(folder: Path, seed: int) -> None:
-    """Mutate a checkpoint and compare it with a whole one."""
-    draw = random.Random(seed)
-    one = saved(folder / "one", checkpoint())
-    other = folder / "other"
-    if draw.random() < 0.4:
-        saved(other, checkpoint())
-        file = other / "checkpoint_final.pth"
-        file.write_bytes(mutated_bytes(file.read_bytes(), draw))
-    else:
-        stored = checkpoint()
-        parts = mutated_value({name: stored[name] for name in PARTS}, draw)
-        for name in PARTS:
-            del stored[name]
-        saved(other, {**stored, **parts})
-    check_ending(diff(one, other))
+    """Compare a mutated checkpoint with a whole one, and check how the command ends."""
+    whole = saved(folder / "one", checkpoint())
+    save_mutated(folder / "other", random.Random(seed))
+    check_ending(diff(whole, folder / "other"))
 
 
 def continue_mutated(seed: int) -> None:
-    """Mutate a record and let it be continued: it is refused in words that a terminal shows, or is
-    the same.
+    """Continue from a mutated record.
+
+    Either it is refused in words that a terminal can show, or it is accepted as the same.
     """
-    stored = mutated_value({"detaug": asdict(RECORD)}, random.Random(seed))
+    content = mutated_value({"detaug": asdict(RECORD)}, random.Random(seed))
+    lines: list[str] = []
     try:
-        record = RunRecord.from_checkpoint(stored)
-        lines = [] if record is None else RECORD.check_continues(record)
+        record = RunRecord.from_checkpoint(content)
+        if record is not None:
+            lines = RECORD.check_continues(record)
     except StateMismatch as error:
         lines = str(error).split("\n")
     assert all(line.isprintable() for line in lines), lines
@@ -133,24 +139,28 @@ def test_a_thousand_mutations_end_with_a_verdict_or_a_line(tmp_path: Path) -> No
 
 
 def test_whole_checkpoints_are_equal(tmp_path: Path) -> None:
-    done = diff(saved(tmp_path / "one", checkpoint()), saved(tmp_path / "other", checkpoint()))
-    assert (done.exit_code, done.output) == (0, "equal (checkpoint_final.pth)\n")
+    one = saved(tmp_path / "one", checkpoint())
+    other = saved(tmp_path / "other", checkpoint())
+    done = diff(one, other)
+    assert done.exit_code == 0
+    assert done.output == "equal (checkpoint_final.pth)\n"
 
 
 class Hostile:
-    """Runs code where it is unpickled."""
+    """An object that makes a folder when it is unpickled."""
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     def __reduce__(self) -> Any:
-        return (os.mkdir, (str(self.file),))
+        return (os.mkdir, (str(self.folder),))
 
 
 def test_no_code_of_a_file_is_run(tmp_path: Path) -> None:
     one = saved(tmp_path / "one", checkpoint())
-    for place in ("detaug", "network_weights", "hostile"):
-        other = saved(tmp_path / "other", {**checkpoint(), place: Hostile(tmp_path / "run")})
+    for key in ("detaug", "network_weights", "hostile"):
+        content = {**checkpoint(), key: Hostile(tmp_path / "run")}
+        other = saved(tmp_path / "other", content)
         done = diff(one, other)
         assert done.exit_code == 2, done.output
         assert "holds a posix.mkdir, which is neither torch's nor NumPy's" in done.output
@@ -158,30 +168,32 @@ def test_no_code_of_a_file_is_run(tmp_path: Path) -> None:
 
 
 def test_containers_that_hold_themselves_are_refused(tmp_path: Path) -> None:
-    """By one reference, and by so many that a walk would not end."""
+    """A container with two references to itself would take a walk twice as long at every level."""
     one = saved(tmp_path / "one", checkpoint())
-    for number in (1, 2):
+    for num_references in (1, 2):
         endless: list[Any] = []
-        endless += [endless] * number
-        stored = checkpoint()
-        stored["detaug"]["plans"]["endless"] = endless
-        done = diff(one, saved(tmp_path / "other", stored))
+        endless.extend([endless] * num_references)
+        content = checkpoint()
+        content["detaug"]["plans"]["endless"] = endless
+        done = diff(one, saved(tmp_path / "other", content))
         assert done.exit_code == 2, done.output
         assert "nested too deeply" in done.output
 
 
 def test_numpys_arrays_and_scalars_of_both_versions_are_read(tmp_path: Path) -> None:
-    stored = {**checkpoint(), "array": np.arange(4), "flag": np.bool_(True)}
-    one = saved(tmp_path / "one", stored)
+    content = {**checkpoint(), "array": np.arange(4), "flag": np.bool_(True)}
+    one = saved(tmp_path / "one", content)
     (tmp_path / "other").mkdir()
-    names = [b"cnumpy._core.multiarray\n", b"cnumpy.core.multiarray\n"]
+    own_name = b"cnumpy._core.multiarray\n"
+    other_name = b"cnumpy.core.multiarray\n"
     if np.__version__.startswith("1."):
-        names.reverse()
+        own_name, other_name = other_name, own_name
     with (
         zipfile.ZipFile(one / "checkpoint_final.pth") as source,
         zipfile.ZipFile(tmp_path / "other" / "checkpoint_final.pth", "w") as target,
     ):
         for entry in source.namelist():
-            target.writestr(entry, source.read(entry).replace(*names))
+            target.writestr(entry, source.read(entry).replace(own_name, other_name))
     done = diff(one, tmp_path / "other")
-    assert (done.exit_code, done.output) == (0, "equal (checkpoint_final.pth)\n")
+    assert done.exit_code == 0
+    assert done.output == "equal (checkpoint_final.pth)\n"

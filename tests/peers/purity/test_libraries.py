@@ -1,5 +1,6 @@
-"""Generators inside other libraries: seeded where the library is loaded, from every bit it takes,
-and put back.
+"""Generators inside other libraries are seeded with all bits that they take, and restored.
+
+Only libraries that are imported are seeded.
 """
 
 from __future__ import annotations
@@ -18,43 +19,59 @@ from tests.support.waiting import exit_code, result_of
 
 
 def sequence(*key: int) -> np.random.SeedSequence:
+    """Return the seed sequence with a spawn key."""
     return np.random.SeedSequence([1, 2, 3, 4], spawn_key=key)
 
 
 @pytest.fixture(scope="module")
 def numba_draws() -> Any:
+    """Return a function that draws from both of Numba's generators."""
     numba = pytest.importorskip("numba")
 
     @numba.njit
-    def draw(count: int) -> Any:
-        out = np.empty((count, 3))
-        for i in range(count):
-            out[i, 0] = np.random.random()
-            out[i, 1] = random.random()
-            out[i, 2] = np.random.normal()
-        return out
+    def fill(out: Any) -> None:
+        for row in out:
+            row[0] = np.random.random()
+            row[1] = random.random()
+            row[2] = np.random.normal()
 
-    return lambda: draw(
-        4
-    ).tolist()  # an even number: the second of a pair of normals is not put back
+    def draw() -> Any:
+        # An even number of rows: normals are drawn in pairs, and the second of a pair is not
+        # restored.
+        out = np.empty((4, 3))
+        fill(out)
+        return out.tolist()
+
+    return draw
 
 
 @pytest.fixture
 def opencv_draws() -> Any:
+    """Return a function that draws from OpenCV's generator."""
     cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed (the extra `peers`)")
-    return lambda: cv2.randu(np.zeros((2, 8)), 0, 1).tolist()
+
+    def draw() -> Any:
+        return cv2.randu(np.zeros((2, 8)), 0, 1).tolist()
+
+    return draw
 
 
 @pytest.fixture
 def monai_draws() -> Any:
+    """Return a function that draws from the generator of MONAI's class."""
     transforms = pytest.importorskip(
         "monai.transforms", reason="MONAI is not installed (the extra `peers`)"
     )
-    return lambda: transforms.Randomizable.R.rand(4).tolist()
+
+    def draw() -> Any:
+        return transforms.Randomizable.R.rand(4).tolist()
+
+    return draw
 
 
 @pytest.fixture(params=["numba_draws", "opencv_draws", "monai_draws"])
 def draw(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Return each library's function; its generators are restored after the test."""
     with preserved_libraries():
         yield request.getfixturevalue(request.param)
 
@@ -72,7 +89,7 @@ def test_the_same_sequence_gives_the_same_draws_and_others_give_others(draw: Any
 
 
 def test_a_forked_child_draws_what_its_parent_would(draw: Any) -> None:
-    """Numba asks the operating system for new states in a forked child, until they are written."""
+    """In a forked child Numba asks the system for new states, unless detaug has written them."""
     reseed_global_rngs(sequence(1))
     expected = str(draw())
     reading, writing = os.pipe()
@@ -94,27 +111,33 @@ def test_the_callers_state_is_put_back(name: str, request: pytest.FixtureRequest
     draw = request.getfixturevalue(name)
     with preserved_libraries():
         reseed_global_rngs(sequence(1))
-        expected = draw(), draw()
+        first = draw()
+        second = draw()
         reseed_global_rngs(sequence(1))
-        assert draw() == expected[0]
+        assert draw() == first
         with preserved_libraries():
             reseed_global_rngs(sequence(2))
             draw()
-        assert draw() == expected[1]
+        assert draw() == second
 
 
 def test_opencv_goes_on_as_its_own_state_says(opencv_draws: Any) -> None:
-    """Its state cannot be read, but what the caller draws afterwards comes from it, and not from
-    the batch.
+    """OpenCV's state cannot be read.
+
+    Still, what the caller draws after a batch follows from the caller's state, and not from the
+    batch.
     """
-    after = []
-    for own, batch in ((1, 2), (1, 3), (4, 3)):
-        reseed_global_rngs(sequence(own))
+
+    def draws_after(own_key: int, batch_key: int) -> Any:
+        reseed_global_rngs(sequence(own_key))
         with preserved_libraries():
-            reseed_global_rngs(sequence(batch))
+            reseed_global_rngs(sequence(batch_key))
             opencv_draws()
-        after.append(opencv_draws())
-    assert after[0] == after[1] != after[2]
+        return opencv_draws()
+
+    expected = draws_after(own_key=1, batch_key=2)
+    assert draws_after(own_key=1, batch_key=3) == expected
+    assert draws_after(own_key=4, batch_key=3) != expected
 
 
 def test_numba_states_hold_more_than_32_bits() -> None:

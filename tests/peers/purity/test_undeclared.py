@@ -1,5 +1,6 @@
-"""Pipelines of other libraries: nothing is said of what these keep, at load, at an epoch or a
-replay.
+"""No warning names what transforms of other libraries keep.
+
+That holds when a state is loaded, in each epoch and at a replay.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from tests.processes.purity.ways import CARRIED, listening
 
 
 class Volumes(DataLoader):
+    """A loader of random volumes."""
+
     def __init__(self) -> None:
         super().__init__(list(range(8)), 2, infinite=True)
         self.indices = list(range(8))
@@ -30,7 +33,12 @@ class Volumes(DataLoader):
 
 
 class OfVolumes:
-    """Calls a transform with each volume, as a user's own code does."""
+    """A user's transform that calls a library's with each volume of a batch.
+
+    Args:
+        transform: of the library.
+        call: (transform, volume) -> volume.
+    """
 
     def __init__(self, transform: Callable[[Any], Any], call: Callable[[Any, Any], Any]) -> None:
         self.transform = transform
@@ -41,22 +49,27 @@ class OfVolumes:
 
 
 def called(transform: Any, volume: Any) -> Any:
+    """Call a transform of arrays."""
     return np.asarray(transform(volume))
 
 
 def called_with_tensor(transform: Any, volume: Any) -> Any:
+    """Call a transform of tensors."""
     return transform(torch.from_numpy(volume)).numpy()
 
 
 def called_as_albumentations(transform: Any, volume: Any) -> Any:
+    """Call a transform as Albumentations' are called."""
     return transform(image=volume[0])["image"][None]
 
 
 def of_batchgenerators() -> Any:
+    """Return a transform of batches made of batchgenerators's."""
     return Compose([MirrorTransform((0, 1, 2)), GaussianNoiseTransform()])
 
 
 def of_monai() -> Any:
+    """Return a transform of batches made of MONAI's."""
     transforms = pytest.importorskip("monai.transforms")
     steps = [
         transforms.RandFlip(0.5, 0),
@@ -68,18 +81,21 @@ def of_monai() -> Any:
 
 
 def of_torchio() -> Any:
+    """Return a transform of batches made of TorchIO's."""
     torchio = pytest.importorskip("torchio")
     steps = [torchio.RandomFlip((0, 1, 2)), torchio.RandomNoise(), torchio.RandomGamma()]
     return OfVolumes(torchio.Compose(steps), called_with_tensor)
 
 
 def of_albumentations() -> Any:
+    """Return a transform of batches made of Albumentations's."""
     albumentations = pytest.importorskip("albumentations")
     steps = [albumentations.HorizontalFlip(p=0.5), albumentations.GaussNoise(p=0.5)]
     return OfVolumes(albumentations.Compose(steps), called_as_albumentations)
 
 
 def of_torchvision() -> Any:
+    """Return a transform of batches made of torchvision's."""
     transforms = pytest.importorskip("torchvision.transforms.v2")
     steps = [transforms.RandomHorizontalFlip(), transforms.RandomVerticalFlip(0.2)]
     return OfVolumes(transforms.Compose(steps), called_with_tensor)
@@ -89,18 +105,26 @@ def of_torchvision() -> Any:
     "make", [of_batchgenerators, of_monai, of_torchio, of_albumentations, of_torchvision]
 )
 def test_nothing_is_said_of_what_libraries_keep(make: Callable[[], Any]) -> None:
-    state: dict[str, Any] = {}
     with listening() as heard:
-        for _ in range(2):
-            with DeterministicAugmenter(
-                Volumes(), make(), 0, seed=5, batches_per_epoch=4, check=False
-            ) as augmenter:
-                if state:
-                    augmenter.load_state_dict(state)
-                for epoch in range(augmenter.epoch, augmenter.epoch + 3):
-                    augmenter.set_epoch(epoch)
-                    list(augmenter)
-                    augmenter.replay(epoch, 1)
-                next(augmenter)
-                state = json.loads(json.dumps(augmenter.state_dict()))
+        with volumes_augmenter(make()) as augmenter:
+            read_three_epochs(augmenter)
+            state = json.loads(json.dumps(augmenter.state_dict()))
+        with volumes_augmenter(make()) as augmenter:
+            augmenter.load_state_dict(state)
+            read_three_epochs(augmenter)
+            augmenter.state_dict()
     assert [text for text in heard if CARRIED not in text] == []
+
+
+def volumes_augmenter(transform: Any) -> DeterministicAugmenter:
+    """Return an augmenter of `Volumes` with four batches in an epoch."""
+    return DeterministicAugmenter(Volumes(), transform, 0, seed=5, batches_per_epoch=4, check=False)
+
+
+def read_three_epochs(augmenter: DeterministicAugmenter) -> None:
+    """Read three epochs with a replay in each, and a batch of the next one."""
+    for epoch in range(augmenter.epoch, augmenter.epoch + 3):
+        augmenter.set_epoch(epoch)
+        list(augmenter)
+        augmenter.replay(epoch, 1)
+    next(augmenter)

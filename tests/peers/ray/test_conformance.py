@@ -1,4 +1,4 @@
-"""The engine's contract, kept by actors of a cluster."""
+"""Actors of a cluster keep the contract of an engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 
 class OneActor(RayExecutor):
-    """Each takes seconds to start."""
+    """An executor with one actor, whatever is asked for: each takes seconds to start."""
 
     def num_workers(self, num_processes: int) -> int:
         return 1
@@ -24,12 +24,14 @@ class OneActor(RayExecutor):
 
 @pytest.fixture
 def run() -> Iterator[Callable[..., Running]]:
+    """Return a function that starts an engine with one actor."""
     with running(partial(OneActor, 1)) as start:
         yield start
 
 
 @pytest.fixture
 def run_two() -> Iterator[Callable[..., Running]]:
+    """Return a function that starts an engine with two actors."""
     with running(partial(RayExecutor, 2)) as start:
 
         def start_two(**options: Any) -> Running:

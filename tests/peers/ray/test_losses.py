@@ -1,4 +1,4 @@
-"""What is lost in a cluster is made again: actors, nodes, object stores."""
+"""Batches that are lost with actors, nodes or object stores of a cluster are rebuilt."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ EPOCH = 40
 
 
 class Slow(DataLoader):
-    """Batches of 1 MB that take their time; `deadly`: at that step its process ends itself, in
-    every making.
+    """A loader of batches of 0.5 MB.
+
+    Args:
+        deadly: the step whose every worker kills itself, or None.
+        delay: time that a batch takes, in seconds.
     """
 
     def __init__(self, deadly: int | None = None, delay: float = 0.05) -> None:
@@ -34,36 +37,41 @@ class Slow(DataLoader):
 
     def generate_train_batch(self) -> dict[str, Any]:
         time.sleep(self.delay)
-        now = current()
-        if now.step == self.deadly:
+        position = current()
+        if position.step == self.deadly:
             os.kill(os.getpid(), signal.SIGKILL)
         return {
-            "at": (now.epoch, now.step),
-            "data": now.generator.random((1, 2, 64, 32, 32), np.float32),
+            "at": (position.epoch, position.step),
+            "data": position.generator.random((1, 2, 64, 32, 32), np.float32),
             "host": 0,
         }
 
 
 class Counting(DataLoader):
-    """A loader with state: finite, batch by batch."""
+    """A loader of twelve batches that keeps its position."""
 
     def __init__(self) -> None:
         super().__init__(list(range(24)), 2, infinite=False)
-        self.at = 0
+        self.count = 0
 
     def reset(self) -> None:
-        self.at = 0
+        self.count = 0
 
     def generate_train_batch(self) -> dict[str, Any]:
-        if self.at >= 12:
+        if self.count >= 12:
             raise StopIteration
-        self.at += 1
+        self.count += 1
         time.sleep(0.02)
-        return {"data": np.full((1, 1, 8, 8), self.at) + np.random.random(), "at": self.at}
+        data = np.full((1, 1, 8, 8), self.count) + np.random.random()
+        return {"data": data, "at": self.count}
 
 
 class DiesAtACheck(Slow):
-    """The first time that a batch is made for the second time, its process ends itself."""
+    """A loader whose process kills itself at the first check of a batch.
+
+    Files in a folder say what happened: "EPOCH STEP" was made, "again EPOCH STEP" was checked, and
+    "died" names the batch at whose check the process died.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -71,19 +79,22 @@ class DiesAtACheck(Slow):
 
     def generate_train_batch(self) -> dict[str, Any]:
         name = f"{current().epoch} {current().step}"
-        try:
-            (self.folder / name).touch(exist_ok=False)
-        except FileExistsError:
-            if not (self.folder / "died").exists():
-                (self.folder / "died").write_text(name)
-                os.kill(os.getpid(), signal.SIGKILL)
+        made = self.folder / name
+        died = self.folder / "died"
+        if not made.exists():
+            made.touch()
+        elif not died.exists():
+            died.write_text(name)
+            os.kill(os.getpid(), signal.SIGKILL)
+        else:
             (self.folder / f"again {name}").touch()
         return super().generate_train_batch()
 
 
-def expected(loader: DataLoader, epoch: int = 0, **options: Any) -> list[str]:
+def expected(loader: DataLoader, epoch: int = 0) -> list[str]:
+    """Return the fingerprints of an epoch's batches, made in this process."""
     with DeterministicAugmenter(
-        loader, None, 0, seed=5, batches_per_epoch=EPOCH, check=False, **options
+        loader, None, 0, seed=5, batches_per_epoch=EPOCH, check=False
     ) as augmenter:
         augmenter.set_epoch(epoch)
         return [fingerprint(batch) for batch in augmenter]
@@ -96,6 +107,15 @@ def in_cluster(
     limits: dict[str, Any] | None = None,
     **options: Any,
 ) -> DeterministicAugmenter:
+    """Return an augmenter whose batches are made in the cluster.
+
+    Args:
+        loader: the loader.
+        num_processes: of the augmenter: the actors that it needs at least.
+        actors: of the executor.
+        limits: further arguments of the executor.
+        options: of the augmenter.
+    """
     options = {"batches_per_epoch": EPOCH, "check": False, **options}
     executor = RayExecutor(actors, **(limits or {}))
     return DeterministicAugmenter(
@@ -104,105 +124,121 @@ def in_cluster(
 
 
 def pids_of(augmenter: DeterministicAugmenter) -> list[int]:
+    """Return the process ids of the actors on this machine."""
     engine: Any = augmenter._engine
     return list(engine._pids_here())
+
+
+def take(augmenter: DeterministicAugmenter, count: int) -> list[str]:
+    """Return the fingerprints of the next batches."""
+    return [fingerprint(next(augmenter)) for _ in range(count)]
+
+
+def take_rest(augmenter: DeterministicAugmenter) -> list[str]:
+    """Return the fingerprints of the rest of the epoch."""
+    return [fingerprint(batch) for batch in augmenter]
+
+
+def assert_replacement_is_logged(text: str) -> None:
+    """Check that the log says that an actor was lost, with or without a batch."""
+    is_rebuilding = "another worker is rebuilding the batch" in text
+    assert is_rebuilding or "another takes its place" in text
 
 
 @pytest.mark.usefixtures("cluster")
 class TestOneNode:
     def test_a_killed_actor_is_replaced(self, caplog: pytest.LogCaptureFixture) -> None:
         with in_cluster(Slow()) as augmenter:
-            found = [fingerprint(next(augmenter)) for _ in range(5)]
+            begun = take(augmenter, 5)
             killed = pids_of(augmenter)[0]
             os.kill(killed, signal.SIGKILL)
-            found += [fingerprint(batch) for batch in augmenter]
-            wait_until(
-                lambda: len({*pids_of(augmenter)} - {killed}) == 2, "another takes its place"
-            )
-        assert found == expected(Slow(delay=0))
-        assert (
-            "another worker is rebuilding the batch" in caplog.text
-            or "another takes its place" in caplog.text
-        )
+            rest = take_rest(augmenter)
+
+            def is_replaced() -> bool:
+                return len(set(pids_of(augmenter)) - {killed}) == 2
+
+            wait_until(is_replaced, "another takes its place")
+        assert begun + rest == expected(Slow(delay=0))
+        assert_replacement_is_logged(caplog.text)
 
     @pytest.mark.slow
     def test_a_stream_goes_on_in_another_actor(self) -> None:
         with in_cluster(Counting(), actors=1, batches_per_epoch=None) as augmenter:
-            found = [fingerprint(next(augmenter)) for _ in range(5)]
+            begun = take(augmenter, 5)
             os.kill(pids_of(augmenter)[0], signal.SIGKILL)
-            found += [fingerprint(batch) for batch in augmenter]
-        with DeterministicAugmenter(Counting(), None, 0, seed=5, check=False) as alone:
-            assert found == [fingerprint(batch) for batch in alone]
+            rest = take_rest(augmenter)
+        with DeterministicAugmenter(Counting(), None, 0, seed=5, check=False) as in_process:
+            assert begun + rest == take_rest(in_process)
 
     @pytest.mark.slow
     def test_a_batch_that_kills_its_actors_fails(self) -> None:
         with in_cluster(Slow(deadly=3), actors=1, limits={"max_restarts": 2}) as augmenter:
-            for _ in range(3):
+            take(augmenter, 3)
+            message = r"epoch 0, step 3 .* ended 2 workers in a row"
+            with pytest.raises(WorkerDied, match=message) as error:
                 next(augmenter)
-            with pytest.raises(
-                WorkerDied, match=r"epoch 0, step 3 .* ended 2 workers in a row"
-            ) as caught:
-                next(augmenter)
-        assert caught.value.exitcode is None
+        assert error.value.exitcode is None
 
     def test_batches_can_be_written_to_and_outlive_the_engine(self) -> None:
         with in_cluster(Slow(), actors=1) as augmenter:
-            batches = [next(augmenter) for _ in range(3)]
-            before = fingerprint(batches[0])
-            batches[1]["data"][:] = 0
-        assert fingerprint(batches[0]) == before
-        assert not batches[1]["data"].any()
+            first = next(augmenter)
+            second = next(augmenter)
+            next(augmenter)
+            fingerprint_before = fingerprint(first)
+            second["data"][:] = 0
+        assert fingerprint(first) == fingerprint_before
+        assert not second["data"].any()
 
     @pytest.mark.slow
     def test_an_actor_that_dies_at_a_check_leaves_that_check_out(
         self, caplog: pytest.LogCaptureFixture, tmp_path: Path
     ) -> None:
-        with in_cluster(
-            DiesAtACheck(tmp_path), actors=2, batches_per_epoch=12, check=1
-        ) as augmenter:
-            found = [fingerprint(batch) for batch in augmenter]
+        loader = DiesAtACheck(tmp_path)
+        with in_cluster(loader, actors=2, batches_per_epoch=12, check=1) as augmenter:
+            fingerprints = take_rest(augmenter)
             stats = augmenter.stats()
-        assert found == expected(Slow(delay=0))[:12]
+        assert fingerprints == expected(Slow(delay=0))[:12]
         assert stats["checked"] > 0
         assert stats["mismatches"] == 0
-        left_out = (tmp_path / "died").read_text()
-        assert not (tmp_path / f"again {left_out}").exists()
-        assert (
-            "another takes its place" in caplog.text
-            or "another worker is rebuilding the batch" in caplog.text
-        )
+        not_checked = (tmp_path / "died").read_text()
+        assert not (tmp_path / f"again {not_checked}").exists()
+        assert_replacement_is_logged(caplog.text)
+
+
+#: Arguments of a node.
+NODE = {"num_cpus": 2, "object_store_memory": 200 * 2**20}
 
 
 @pytest.fixture
 def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A cluster of its own, with a head that has no CPUs to give."""
+    """Start a cluster to which nodes can be added."""
     import ray
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     ray.shutdown()
-    made = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 2, "object_store_memory": 200 * 2**20}
-    )
-    yield made
+    cluster = Cluster(initialize_head=True, head_node_args=NODE)
+    yield cluster
     ray.shutdown()
-    made.shutdown()
+    cluster.shutdown()
 
 
 @pytest.mark.slow
 class TestSeveralNodes:
     def test_nodes_come_and_go(self, nodes: Any) -> None:
-        others = [nodes.add_node(num_cpus=2, object_store_memory=200 * 2**20) for _ in range(2)]
+        second = nodes.add_node(**NODE)
+        nodes.add_node(**NODE)
         nodes.wait_for_nodes()
         nodes.connect()
         with in_cluster(Slow(), num_processes=1, actors=3) as augmenter:
-            found = [fingerprint(next(augmenter)) for _ in range(8)]
-            nodes.remove_node(others[0], allow_graceful=False)
-            found += [fingerprint(next(augmenter)) for _ in range(8)]
-            nodes.add_node(num_cpus=2, object_store_memory=200 * 2**20)
-            found += [fingerprint(batch) for batch in augmenter]
-            found += [fingerprint(batch) for batch in augmenter]
-        assert found == expected(Slow(delay=0)) + expected(Slow(delay=0), 1)
+            fingerprints = take(augmenter, 8)
+            nodes.remove_node(second, allow_graceful=False)
+            fingerprints += take(augmenter, 8)
+            nodes.add_node(**NODE)
+            fingerprints += take_rest(augmenter)
+            next_epoch = take_rest(augmenter)
+        assert fingerprints == expected(Slow(delay=0))
+        assert next_epoch == expected(Slow(delay=0), 1)
 
     def test_nodes_without_memory_for_any_actor_are_an_error_that_names_them(self) -> None:
         done = run_program([sys.executable, "-m", "tests.peers.ray.without_memory"])

@@ -1,4 +1,4 @@
-"""A program whose cluster ends every actor, since its node uses more memory than it is told to."""
+"""A program whose cluster ends every actor, since the node uses more memory than is allowed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.peers.ray.test_losses import Slow, in_cluster
 
 
 def main() -> None:
-    """Ask for a batch."""
+    """Request a batch."""
     ray.init(
         "local",
         num_cpus=2,

@@ -1,4 +1,4 @@
-"""nnU-Net's trainers made in this process, as its command line makes them."""
+"""Make nnU-Net's trainers in this process, as nnU-Net's command line makes them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ CPU = torch.device("cpu")
 
 
 class Short(nnUNetTrainer):
-    """Two epochs of two batches, without plots and the final validation, which take longer than all
-    the rest.
+    """A trainer of two epochs of two batches.
+
+    It makes no plots and no final validation, which take longer than all the rest.
     """
 
     def __init__(
@@ -39,15 +40,15 @@ class Short(nnUNetTrainer):
         super().initialize()
 
     def perform_actual_validation(self, save_probabilities: bool = False) -> None:
-        pass
+        """Do nothing."""
 
 
 class ShortDetAug(DetAugLoading, Short):
-    pass
+    """A short trainer with detaug's reading and augmentation of cases."""
 
 
 class ShortDeterministic(DeterministicTraining, Short):
-    pass
+    """A short trainer with nnU-Net's own loader and transforms, made reproducible."""
 
 
 def new_trainer(
@@ -59,32 +60,45 @@ def new_trainer(
     device: Any = CPU,
     continued: bool = False,
 ) -> Any:
-    """A trainer whose folders are those of the environment; `continued` as for ``--c``."""
+    """Return a trainer whose results folder is that of the environment.
+
+    Args:
+        root: folder with nnU-Net's ``preprocessed``.
+        trainer: its class.
+        configuration: nnU-Net's name.
+        fold: nnU-Net's.
+        kind: of data set.
+        device: of the network.
+        continued: whether the command line has ``--c``.
+    """
     folder = root / "preprocessed" / KINDS[kind].name
     plans = json.loads((folder / "nnUNetPlans.json").read_text())
     plans["continue_training"] = continued
-    return trainer(
-        plans, configuration, fold, json.loads((folder / "dataset.json").read_text()), device
-    )
+    dataset = json.loads((folder / "dataset.json").read_text())
+    return trainer(plans, configuration, fold, dataset, device)
 
 
 def initialized(root: Path, trainer: type, **options: Any) -> Any:
-    """The same, with its network."""
-    made = new_trainer(root, trainer, **options)
-    made.initialize()
-    return made
+    """Return a `new_trainer` that has its network."""
+    result = new_trainer(root, trainer, **options)
+    result.initialize()
+    return result
 
 
 def every_trainer() -> dict[str, type[nnUNetTrainer]]:
-    """All trainers that nnU-Net comes with and that can be imported here, by name."""
-    found = {}
+    """Return all trainers of nnU-Net that can be imported here, by name."""
+    kinds: dict[str, type[nnUNetTrainer]] = {}
     for module in pkgutil.walk_packages(trainers.__path__, f"{trainers.__name__}."):
-        with contextlib.suppress(ImportError):  # an optimiser that is not installed
-            for name, each in vars(importlib.import_module(module.name)).items():
-                if (
-                    isinstance(each, type)
-                    and issubclass(each, nnUNetTrainer)
-                    and each.__module__ == module.name
-                ):
-                    found[name] = each
-    return found
+        # Some trainers need an optimiser that is not installed.
+        with contextlib.suppress(ImportError):
+            for name, value in vars(importlib.import_module(module.name)).items():
+                if is_trainer_of(module.name, value):
+                    kinds[name] = value
+    return kinds
+
+
+def is_trainer_of(module: str, value: Any) -> bool:
+    """Return whether a value is a trainer class that a module defines."""
+    if not isinstance(value, type) or not issubclass(value, nnUNetTrainer):
+        return False
+    return value.__module__ == module

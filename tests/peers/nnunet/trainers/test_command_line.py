@@ -1,10 +1,12 @@
-"""`nnUNetv2_train -tr ...`, unmodified: the same files from the same seed, whatever happened on the
-way.
+"""`nnUNetv2_train -tr ...`, unmodified, writes the same files from the same seed.
+
+Trainings are killed and continued, and have different numbers of processes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ import torch
 from tests.peers.nnunet.trainers.command_line import Run, checkpoints
 from tests.peers.nnunet.trainers.small_datasets import RESIDUAL_ENCODER
 
-#: Trainings take as long as the machine lets them: two hours is a hang on any.
+#: Trainings take long on a slow machine, but one of two hours hangs on any.
 pytestmark = pytest.mark.timeout(7200)
 
 TRAINERS = ["ShortDetAug", "ShortDeterministic"]
@@ -32,46 +34,59 @@ def test_killed_and_continued_is_as_if_nothing_had_happened(
     assert "seed 1" in printed
     killed = Run(nnunet_root, tmp_path / "killed", trainer=trainer)
     children = killed.train_until_killed(2, processes=3)
-    assert children, "there were workers to leave behind"
-    assert psutil.wait_procs(children, timeout=20)[1] == []
+    assert children, "the training had workers"
+    _, remaining = psutil.wait_procs(children, timeout=20)
+    assert remaining == []
     printed = killed.train("--c", "--npz", seed=None, processes=0)
     assert "seed 1, from the checkpoint" in printed
     assert set(checkpoints(straight.folder)) == {"checkpoint_best.pth", "checkpoint_final.pth"}
     assert checkpoints(straight.folder) == checkpoints(killed.folder)
-    folders = [run.folder / "validation" for run in (straight, killed)]
-    one, other = (
-        (each / "summary.json").read_text().replace(str(each.parents[3]), "") for each in folders
-    )
-    assert one == other
-    images = (SimpleITK.ReadImage(each / "brain_000.nii.gz") for each in folders)
-    assert np.array_equal(*map(SimpleITK.GetArrayFromImage, images))
-    assert np.array_equal(*(np.load(each / "brain_000.npz")["probabilities"] for each in folders))
+    assert summary(straight) == summary(killed)
+    predicted = straight.folder / "validation" / "brain_000.nii.gz"
+    other = killed.folder / "validation" / "brain_000.nii.gz"
+    assert np.array_equal(voxels(predicted), voxels(other))
+    assert np.array_equal(probabilities(straight), probabilities(killed))
 
-    # what a finished training still allows
-    before = checkpoints(straight.folder)
-    (straight.folder / "validation" / "brain_000.nii.gz").unlink()
+    # A finished training can still be validated.
+    checkpoints_before = checkpoints(straight.folder)
+    predicted.unlink()
     straight.train("--val", processes=1, seed=None)
-    assert (straight.folder / "validation" / "brain_000.nii.gz").exists()
-    assert checkpoints(straight.folder) == before
+    assert predicted.exists()
+    assert checkpoints(straight.folder) == checkpoints_before
+
+
+def summary(run: Run) -> str:
+    """Return the summary of the final validation, without the path of the results."""
+    text = (run.folder / "validation" / "summary.json").read_text()
+    return text.replace(str(run.results), "")
+
+
+def probabilities(run: Run) -> np.ndarray:
+    """Return the probabilities that the final validation predicted."""
+    return np.load(run.folder / "validation" / "brain_000.npz")["probabilities"]
+
+
+def voxels(file: Path) -> np.ndarray:
+    """Return the voxels of an image."""
+    return SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(file))
 
 
 @pytest.mark.slow
 def test_compiled_networks_train_to_the_same_bytes_and_are_continued(
     nnunet_root: Path, tmp_path: Path
 ) -> None:
-    straight, killed = (
-        Run(
-            nnunet_root,
-            tmp_path / name,
-            trainer="ShortDetAugCompiled",
-            # each compiles anew: what lies in a cache is the same for sure
-            environment={
-                "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"compiled_{name}"),
-                "SHORT_VALIDATION": "0",
-            },
+    def compiled(name: str) -> Run:
+        environment = {
+            # Each run compiles: code from a shared cache would be the same in any case.
+            "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"compiled_{name}"),
+            "SHORT_VALIDATION": "0",
+        }
+        return Run(
+            nnunet_root, tmp_path / name, trainer="ShortDetAugCompiled", environment=environment
         )
-        for name in ("straight", "killed")
-    )
+
+    straight = compiled("straight")
+    killed = compiled("killed")
     assert "Using torch.compile..." in straight.train()
     killed.train_until_killed(2, processes=1)
     killed.train("--c", processes=0, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "compiled_once_more"))
@@ -79,6 +94,7 @@ def test_compiled_networks_train_to_the_same_bytes_and_are_continued(
 
 
 GPUS = torch.cuda.device_count()
+needs_gpu = pytest.mark.skipif(GPUS < 1, reason="no GPU that torch can use here")
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
@@ -86,14 +102,8 @@ GPUS = torch.cuda.device_count()
     ("device", "compiled"),
     [
         pytest.param("cpu", "false", marks=pytest.mark.slow),
-        *(
-            pytest.param(
-                "cuda",
-                each,
-                marks=pytest.mark.skipif(GPUS < 1, reason="no GPU that torch can use here"),
-            )
-            for each in ("true", "false")
-        ),
+        pytest.param("cuda", "true", marks=needs_gpu),
+        pytest.param("cuda", "false", marks=needs_gpu),
     ],
 )
 @pytest.mark.parametrize(
@@ -117,32 +127,35 @@ def test_every_kind_of_data_set_trains_to_the_same_bytes(
     compiled: str,
     trainer: str,
 ) -> None:
-    root, environment = nnunet_kind(kind), {"SHORT_EPOCHS": "3", "nnUNet_compile": compiled}
-    runs = [
-        Run(root, tmp_path / name, kind, trainer, configuration, environment, plans, device)
-        for name in ("straight", "killed")
-    ]
-    runs[0].train(processes=2)
-    assert (runs[0].folder / "validation" / "summary.json").exists()
+    straight = Run(
+        nnunet_kind(kind),
+        tmp_path / "straight",
+        kind=kind,
+        trainer=trainer,
+        configuration=configuration,
+        environment={"SHORT_EPOCHS": "3", "nnUNet_compile": compiled},
+        plans=plans,
+        device=device,
+    )
+    straight.train(processes=2)
+    assert (straight.folder / "validation" / "summary.json").exists()
     if plans == RESIDUAL_ENCODER:
-        assert "AvgPool3d" in next(runs[0].folder.glob("training_log*")).read_text(), (
-            "its pooling was swapped"
-        )
-    runs[1].train_until_killed(2, processes=1)
-    runs[1].train("--c", processes=0, SHORT_VALIDATION="0")
-    assert checkpoints(runs[0].folder) == checkpoints(runs[1].folder)
+        log = next(straight.folder.glob("training_log*")).read_text()
+        assert "AvgPool3d" in log, "its pooling was replaced"
+    killed = replace(straight, results=tmp_path / "killed")
+    killed.train_until_killed(2, processes=1)
+    killed.train("--c", processes=0, SHORT_VALIDATION="0")
+    assert checkpoints(straight.folder) == checkpoints(killed.folder)
 
 
 @pytest.mark.skipif(GPUS < 2, reason="fewer than two GPUs here")
 def test_two_gpus_train_to_the_same_bytes(nnunet_root: Path, tmp_path: Path) -> None:
     variables = {"NCCL_ALGO": "Ring", "NCCL_NVLS_ENABLE": "0"}
-    runs = [
-        Run(nnunet_root, tmp_path / name, environment=variables, device="cuda")
-        for name in ("one", "other")
-    ]
-    for run, processes in zip(runs, (2, 1), strict=True):
-        run.train("-num_gpus", "2", processes=processes)
-    assert checkpoints(runs[0].folder) == checkpoints(runs[1].folder)
+    one = Run(nnunet_root, tmp_path / "one", environment=variables, device="cuda")
+    one.train("-num_gpus", "2", processes=2)
+    other = replace(one, results=tmp_path / "other")
+    other.train("-num_gpus", "2", processes=1)
+    assert checkpoints(one.folder) == checkpoints(other.folder)
 
 
 @pytest.mark.slow
@@ -150,43 +163,49 @@ def test_two_gpus_train_to_the_same_bytes(nnunet_root: Path, tmp_path: Path) -> 
 def test_a_cascade_trains_to_the_same_bytes(
     nnunet_kind: Callable[[str], Path], tmp_path: Path, trainer: str
 ) -> None:
-    root = nnunet_kind("cascade")
-    alone = Run(root, tmp_path / "alone", "cascade", trainer, "3d_cascade_fullres").attempt()
+    second_stage = Run(
+        nnunet_kind("cascade"), tmp_path / "alone", "cascade", trainer, "3d_cascade_fullres"
+    )
+    alone = second_stage.attempt()
     assert alone.returncode != 0
     assert "train that stage first" in alone.stdout
     final = []
     for name, processes in (("one", 2), ("other", 0)):
-        for configuration in ("3d_lowres", "3d_cascade_fullres"):
-            run = Run(
-                root, tmp_path / name, "cascade", trainer, configuration, {"SHORT_EPOCHS": "2"}
-            )
-            # every case needs a prediction of the first stage: fold "all" predicts all of them
-            run.fold = "all" if configuration == "3d_lowres" else "0"
-            run.train(processes=processes)
-        final.append(checkpoints(run.folder))
+        first, second = stages_of_a_cascade(second_stage, tmp_path / name)
+        first.train(processes=processes)
+        second.train(processes=processes)
+        final.append(checkpoints(second.folder))
     assert final[0]["checkpoint_final.pth"]
     assert final[0] == final[1]
 
 
+def stages_of_a_cascade(second_stage: Run, results: Path) -> tuple[Run, Run]:
+    """Return the runs of both stages, with results of their own."""
+    second = replace(second_stage, results=results, environment={"SHORT_EPOCHS": "2"})
+    # The second stage reads predictions for all cases. Fold "all" makes them for all.
+    first = replace(second, configuration="3d_lowres", fold="all")
+    return first, second
+
+
 @pytest.mark.slow
 def test_a_cluster_trains_to_the_same_bytes(nnunet_root: Path, tmp_path: Path) -> None:
-    """``DETAUG_EXECUTOR`` alone has a Ray cluster make the batches; killed there, the training goes
-    on without one.
+    """The variable ``DETAUG_EXECUTOR`` is enough for a Ray cluster to make the batches.
+
+    A training that was killed there continues without a cluster.
     """
     pytest.importorskip("ray")
     straight = Run(nnunet_root, tmp_path / "straight", environment={"SHORT_EPOCHS": "3"})
     straight.train(processes=0, SHORT_VALIDATION="0")
-    moved = Run(nnunet_root, tmp_path / "moved", environment={"SHORT_EPOCHS": "3"})
     cluster = {
         "DETAUG_EXECUTOR": "ray://local?num_actors=2&num_cpus=0.25",
         "RAY_AUTH_MODE": "disabled",
     }
-    moved.environment |= cluster
-    children = moved.train_until_killed(2, processes=1)
-    living = [each.name() for each in children if each.is_running()]
-    assert any("ray" in name for name in living), "a cluster of the training's own"
-    for name in cluster:
-        del moved.environment[name]
+    moved = replace(straight, results=tmp_path / "moved")
+    in_cluster = replace(moved, environment={"SHORT_EPOCHS": "3", **cluster})
+    children = in_cluster.train_until_killed(2, processes=1)
+    names = [child.name() for child in children if child.is_running()]
+    assert any("ray" in name for name in names), "a cluster of the training's own"
     moved.train("--c", seed=None, processes=1, SHORT_VALIDATION="0")
     assert checkpoints(straight.folder) == checkpoints(moved.folder)
-    assert psutil.wait_procs(children, timeout=240)[1] == []
+    _, remaining = psutil.wait_procs(children, timeout=240)
+    assert remaining == []

@@ -1,4 +1,4 @@
-"""nnU-Net's own trainer with its augmenters' imports changed, and nothing else."""
+"""nnU-Net's own trainer, in which only the import of the augmenters is changed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from tests.support.processes import own_processes, wait_until
 
 @pytest.fixture
 def one_import_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nnU-Net's module of the trainer have detaug's augmenters."""
     for name in batchgenerators.__all__:
         monkeypatch.setattr(module, name, getattr(batchgenerators, name))
 
 
 def first_batches(root: Path) -> list[str]:
+    """Return fingerprints of two batches for training and of two for validation."""
     trainer = initialized(root, module.nnUNetTrainer)
     train, validation = trainer.get_dataloaders()
     fingerprints = fingerprints_of(take(train, 2)) + fingerprints_of(take(validation, 2))
@@ -32,11 +34,15 @@ def first_batches(root: Path) -> list[str]:
 def test_stock_trainers_batches_do_not_depend_on_workers(
     nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = []
-    for number in ("2", "3"):
-        monkeypatch.setenv("nnUNet_n_proc_DA", number)
-        runs.append(first_batches(nnunet_environment))
-    assert runs[0] == runs[1]
+    monkeypatch.setenv("nnUNet_n_proc_DA", "2")
+    with_two_workers = first_batches(nnunet_environment)
+    monkeypatch.setenv("nnUNet_n_proc_DA", "3")
+    assert first_batches(nnunet_environment) == with_two_workers
+
+
+def no_process_is_left() -> bool:
+    """Return whether all processes that the test has started have ended."""
+    return not own_processes()
 
 
 @pytest.mark.usefixtures("one_import_changed")
@@ -49,4 +55,4 @@ def test_stock_trainer_ends_the_workers_on_train_end(
     assert isinstance(trainer.dataloader_train, batchgenerators.NonDetMultiThreadedAugmenter)
     assert own_processes()
     trainer.on_train_end()
-    wait_until(lambda: not own_processes(), "the workers have ended")
+    wait_until(no_process_is_left, "the workers have ended")

@@ -1,4 +1,4 @@
-"""Cases that are not .b2nd: nnU-Net's .npz, and formats that a user registers with nnU-Net."""
+"""Cases in nnU-Net's .npz, and in formats that a user registers with nnU-Net."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.peers.nnunet.trainers.in_process import ShortDetAug, ShortDeterminist
 
 
 class TorchFiles(nnUNetBaseDataset):
-    """A data set of somebody's own, one ``.pt`` file a case."""
+    """A user's data set, with one ``.pt`` file for each case."""
 
     def load_case(self, identifier: str) -> Any:
         image, labels = torch.load(f"{self.source_folder}/{identifier}.pt")
@@ -37,10 +37,12 @@ class TorchFiles(nnUNetBaseDataset):
 
 
 def write_npz(image: np.ndarray, labels: np.ndarray, name: Path) -> None:
+    """Write a case as nnU-Net's ``.npz``."""
     np.savez_compressed(f"{name}.npz", data=image, seg=labels)
 
 
 def write_pt(image: np.ndarray, labels: np.ndarray, name: Path) -> None:
+    """Write a case of `TorchFiles`."""
     torch.save((torch.from_numpy(image), torch.from_numpy(labels)), f"{name}.pt")
 
 
@@ -49,24 +51,25 @@ WRITE: dict[str, Callable[..., None]] = {"npz": write_npz, "pt": write_pt}
 
 @pytest.fixture(params=WRITE)
 def cases(request: pytest.FixtureRequest, copied: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a configuration whose cases are in another format; nnU-Net knows both."""
+    """Return the folder of a configuration whose cases are in another format.
+
+    nnU-Net can read each format.
+    """
     monkeypatch.setitem(nnunet_dataset.file_ending_dataset_mapping, "pt", TorchFiles)
-    for file in sorted(copied.glob("*_seg.b2nd")):
-        name = file.with_name(file.name.removesuffix("_seg.b2nd"))
-        image = name.with_suffix(".b2nd")
-        WRITE[request.param](blosc2.open(str(image))[:], blosc2.open(str(file))[:], name)
-        file.unlink()
-        image.unlink()
+    write = WRITE[request.param]
+    for label_file in sorted(copied.glob("*_seg.b2nd")):
+        name = label_file.with_name(label_file.name.removesuffix("_seg.b2nd"))
+        image_file = name.with_suffix(".b2nd")
+        image = blosc2.open(str(image_file))[:]
+        labels = blosc2.open(str(label_file))[:]
+        write(image, labels, name)
+        label_file.unlink()
+        image_file.unlink()
     return copied
 
 
-def checkpoint_of(root: Path) -> Path:
-    made = new_trainer(root, ShortDeterministic)
-    return Path(made.output_folder) / "checkpoint_final.pth"
-
-
 def test_nnunets_own_batches_are_trained_on_and_continued(cases: Path) -> None:
-    """nnU-Net unpacks ``.npz`` to ``.npy`` beside it when a training starts."""
+    """nnU-Net unpacks ``.npz`` into a ``.npy`` file when a training starts."""
     root = cases.parents[2]
 
     class Stopped(ShortDeterministic):
@@ -76,42 +79,43 @@ def test_nnunets_own_batches_are_trained_on_and_continued(cases: Path) -> None:
                 raise KeyboardInterrupt
 
     Stopped.__name__ = ShortDeterministic.__name__
-    new_trainer(root, ShortDeterministic).run_training()
-    final = checkpoint_of(root)
-    straight = final.read_bytes()
+    whole = new_trainer(root, ShortDeterministic)
+    whole.run_training()
+    final = Path(whole.output_folder) / "checkpoint_final.pth"
+    expected = final.read_bytes()
     shutil.rmtree(final.parent)
     with pytest.raises(KeyboardInterrupt):
         new_trainer(root, Stopped).run_training()
-    again = new_trainer(root, ShortDeterministic)
-    again.load_checkpoint(str(final.with_name("checkpoint_latest.pth")))
-    again.run_training()
-    assert final.read_bytes() == straight
+    resumed = new_trainer(root, ShortDeterministic)
+    resumed.load_checkpoint(str(final.with_name("checkpoint_latest.pth")))
+    resumed.run_training()
+    assert final.read_bytes() == expected
 
 
 def test_detaugs_loader_leaves_them_to_nnunets_and_says_so(cases: Path) -> None:
-    made = new_trainer(cases.parents[2], ShortDetAug)
-    made.on_train_start()
-    log = Path(made.log_file).read_text()
+    trainer = new_trainer(cases.parents[2], ShortDetAug)
+    trainer.on_train_start()
+    log = Path(trainer.log_file).read_text()
     assert "detaug: train: nnU-Net's own loader is kept: " in log
     assert "is not nnU-Net's nnUNetDatasetBlosc2" in log
-    assert next(made.dataloader_train)["data"].shape[0] == 2
-    assert made._record().loading == "nnU-Net"
+    assert len(next(trainer.dataloader_train)["data"]) == 2
+    assert trainer._record().loading == "nnU-Net"
 
 
 def test_a_changed_file_is_another_training(cases: Path) -> None:
     root = cases.parents[2]
 
     def record() -> Any:
-        made = new_trainer(root, ShortDeterministic)
-        made.on_train_start()
-        return made._record()
+        trainer = new_trainer(root, ShortDeterministic)
+        trainer.on_train_start()
+        return trainer._record()
 
-    before = record()
-    assert record().check_continues(before) == []
-    (file,) = (file for file in cases.glob("brain_002.*") if file.suffix in (".npz", ".pt"))
+    original = record()
+    assert record().check_continues(original) == []
+    (file,) = [file for file in cases.glob("brain_002.*") if file.suffix in (".npz", ".pt")]
     shutil.copy(file.with_stem("brain_003"), file)
     with pytest.raises(StateMismatch, match=r"data: other files of brain_002 \(preprocessed"):
-        record().check_continues(before)
+        record().check_continues(original)
 
 
 def test_a_case_without_files_is_told_before_it_trains(cases: Path) -> None:

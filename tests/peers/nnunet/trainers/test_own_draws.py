@@ -1,4 +1,4 @@
-"""Numbers that a trainer of one's own draws when it is made, and when it splits its cases."""
+"""A user's trainer may draw numbers when it is made, and when it splits its cases."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.peers.nnunet.trainers.in_process import (
 
 
 class Draws(ShortDeterministic):
-    """Draws settings from the global generators when it is made."""
+    """A trainer that draws settings from the global generators when it is made."""
 
     def __init__(
         self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: Any = CPU
@@ -33,17 +33,19 @@ class Draws(ShortDeterministic):
 
 
 class DrawsFirst(ShortDetAug):
-    """The same before nnU-Net's constructor, and in a class of its own in front."""
+    """A trainer that also draws before nnU-Net's constructor."""
 
     def __init__(
         self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: Any = CPU
     ):
-        before = random.random()
+        first = random.random()
         super().__init__(plans, configuration, fold, dataset_json, device)
-        self.drawn = (before, random.random())
+        self.drawn = (first, random.random())
 
 
 class Front:
+    """A class before the mixin among the bases, which draws."""
+
     def __init__(
         self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: Any = CPU
     ):
@@ -52,52 +54,55 @@ class Front:
 
 
 class InFront(Front, ShortDetAug):
-    pass
+    """A trainer whose first base class draws."""
 
 
 @pytest.mark.parametrize("trainer", [Draws, DrawsFirst, InFront])
 def test_what_a_constructor_draws_follows_from_the_seed(
     nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, trainer: type
 ) -> None:
-    before = random.getstate(), torch.get_rng_state()
-    drawn = []
-    for seed in ("1", "1", "2"):
+    python_before = random.getstate()
+    torch_before = torch.get_rng_state()
+
+    def drawn(seed: str) -> tuple[float, ...]:
         monkeypatch.setenv("DETAUG_SEED", seed)
-        drawn.append(new_trainer(nnunet_environment, trainer).drawn)
-    assert drawn[0] == drawn[1]
-    assert drawn[0] != drawn[2]
-    assert len(set(drawn[0])) == len(drawn[0])
-    assert random.getstate() == before[0], "the caller's own random state goes on"
-    assert torch.equal(torch.get_rng_state(), before[1])
+        return new_trainer(nnunet_environment, trainer).drawn
+
+    numbers = drawn("1")
+    assert drawn("1") == numbers
+    assert drawn("2") != numbers
+    assert len(set(numbers)) == len(numbers)
+    assert random.getstate() == python_before, "the caller's own random state goes on"
+    assert torch.equal(torch.get_rng_state(), torch_before)
 
 
 def test_a_seed_that_was_drawn_is_the_constructors_too(
     nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DETAUG_SEED")
-    made = new_trainer(nnunet_environment, Draws)
-    monkeypatch.setenv("DETAUG_SEED", str(made.run_seed))
-    assert new_trainer(nnunet_environment, Draws).drawn == made.drawn
+    trainer = new_trainer(nnunet_environment, Draws)
+    monkeypatch.setenv("DETAUG_SEED", str(trainer.run_seed))
+    assert new_trainer(nnunet_environment, Draws).drawn == trainer.drawn
 
 
 def test_a_continued_training_draws_what_it_drew_when_it_began(
     nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DETAUG_SEED", "31")
-    made = new_trainer(nnunet_environment, Draws)
-    made.on_train_start()
-    made.save_checkpoint(f"{made.output_folder}/checkpoint_latest.pth")
+    first = new_trainer(nnunet_environment, Draws)
+    first.on_train_start()
+    first.save_checkpoint(f"{first.output_folder}/checkpoint_latest.pth")
     monkeypatch.delenv("DETAUG_SEED")
-    again = new_trainer(nnunet_environment, Draws, continued=True)
-    maybe_load_checkpoint(again, True, False)
-    assert again.drawn == made.drawn
-    assert again.run_seed == 31
-    beside = new_trainer(nnunet_environment, Draws)
-    assert beside.drawn != made.drawn, "a new training in that folder has a seed of its own"
+    continued = new_trainer(nnunet_environment, Draws, continued=True)
+    maybe_load_checkpoint(continued, True, False)
+    assert continued.drawn == first.drawn
+    assert continued.run_seed == 31
+    new = new_trainer(nnunet_environment, Draws)
+    assert new.drawn != first.drawn, "a new training in that folder has a seed of its own"
 
 
 class Subset(ShortDeterministic):
-    """Trains on two of the cases of its fold, drawn from the global generators."""
+    """A trainer that draws two of the cases of its fold from the global generators."""
 
     def do_split(self) -> Any:
         train, val = super().do_split()
@@ -112,26 +117,31 @@ def test_a_random_subset_of_cases_is_the_same_at_every_call_and_follows_from_the
     subsets = []
     for seed in range(8):
         monkeypatch.setenv("DETAUG_SEED", str(seed))
-        made = new_trainer(nnunet_environment, Subset)
-        split = made.do_split()
+        trainer = new_trainer(nnunet_environment, Subset)
+        split = trainer.do_split()
         random.random()
-        assert made.do_split() == split
+        assert trainer.do_split() == split
         assert new_trainer(nnunet_environment, Subset).do_split() == split
-        subsets.append(tuple(split[0]))
+        subset, _ = split
+        subsets.append(tuple(subset))
     assert len(set(subsets)) > 1
 
-    made.on_train_start()
-    assert made._record().cases["training"] == sorted(subsets[-1])
-    assert sorted(made.dataloader_train.generator.indices) == sorted(subsets[-1])
+    trainer.on_train_start()
+    assert trainer._record().cases["training"] == sorted(subset)
+    assert sorted(trainer.dataloader_train.generator.indices) == sorted(subset)
 
 
 class UnseededSubset(ShortDeterministic):
+    """A trainer that splits its cases with a generator that no seed governs."""
+
     def do_split(self) -> Any:
         train, val = super().do_split()
         return np.random.default_rng().permutation(train)[:2].tolist(), val
 
 
 class UnseededSetting(ShortDetAug):
+    """A trainer that draws a setting from a generator that no seed governs."""
+
     def __init__(
         self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: Any = CPU
     ):
@@ -149,23 +159,23 @@ class UnseededSetting(ShortDetAug):
 def test_a_generator_that_no_seed_governs_is_told_once_with_its_line(
     nnunet_environment: Path, trainer: type, line: str, action: str
 ) -> None:
-    made = new_trainer(nnunet_environment, trainer)
+    drawing = new_trainer(nnunet_environment, trainer)
     for _ in range(3):
-        made.do_split()
+        drawing.do_split()
     source, first = inspect.getsourcelines(trainer)
-    number = next(first + offset for offset, text in enumerate(source) if line in text)
-    log = Path(made.log_file).read_text()
-    told = (
+    (number,) = [number for number, text in enumerate(source, first) if line in text]
+    log = Path(drawing.log_file).read_text()
+    warning = (
         f"detaug: WARNING: {__file__}:{number} draws random numbers from the operating system, "
         f"which no seed governs, while {action}"
     )
-    assert log.count(told) == 1
+    assert log.count(warning) == 1
 
 
 def test_nnunets_own_trainers_draw_nothing_when_they_are_made(nnunet_environment: Path) -> None:
-    made = new_trainer(nnunet_environment, ShortDetAug)
-    made.do_split()
-    assert "no seed governs" not in Path(made.log_file).read_text()
+    trainer = new_trainer(nnunet_environment, ShortDetAug)
+    trainer.do_split()
+    assert "no seed governs" not in Path(trainer.log_file).read_text()
     stock = new_trainer(nnunet_environment, Short)
-    assert json.dumps(made.do_split()) == json.dumps(stock.do_split())
-    assert made.my_init_kwargs.keys() == stock.my_init_kwargs.keys()
+    assert json.dumps(trainer.do_split()) == json.dumps(stock.do_split())
+    assert trainer.my_init_kwargs.keys() == stock.my_init_kwargs.keys()

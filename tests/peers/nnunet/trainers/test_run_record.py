@@ -1,5 +1,6 @@
-"""What a training is made of: every change is told by its name and both values, and what may change
-is not.
+"""The record of what a training is made of.
+
+A continued training names every change with both values, except what may change.
 """
 
 from __future__ import annotations
@@ -29,23 +30,39 @@ from tests.peers.nnunet.trainers.in_process import (
 from tests.support.waiting import run_program
 
 
+def change_nothing(_: Any) -> None:
+    """Leave a trainer as it is."""
+
+
 def record_of(
-    root: Path,
-    change: Callable[[Any], None] = lambda trainer: None,
-    trainer: type = ShortDetAug,
+    root: Path, change: Callable[[Any], None] = change_nothing, trainer: type = ShortDetAug
 ) -> RunRecord:
-    """The record of a trainer at its start."""
-    made = new_trainer(root, trainer)
-    change(made)
-    made.on_train_start()
-    return made._record()
+    """Return the record of a trainer at its start.
+
+    Args:
+        root: folder with nnU-Net's ``preprocessed``.
+        change: changes the trainer before its start.
+        trainer: its class.
+    """
+    starting = new_trainer(root, trainer)
+    change(starting)
+    starting.on_train_start()
+    return starting._record()
 
 
-def setting(**changes: Any) -> Callable[[Any], None]:
-    return lambda trainer: vars(trainer).update(changes)
+def setting(**attributes: Any) -> Callable[[Any], None]:
+    """Return a change that sets attributes."""
+
+    def change(trainer: Any) -> None:
+        for name, value in attributes.items():
+            setattr(trainer, name, value)
+
+    return change
 
 
 class FewerTransforms(ShortDetAug):
+    """A trainer that leaves out a transform."""
+
     def get_dataloaders(self) -> Any:
         train, val = super().get_dataloaders()
         del train.generator.transforms.transforms[1]
@@ -53,6 +70,8 @@ class FewerTransforms(ShortDetAug):
 
 
 class Changed(ShortDetAug):
+    """A trainer with another batch size, loss and optimiser."""
+
     def __init__(
         self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: Any = CPU
     ):
@@ -72,23 +91,38 @@ class Changed(ShortDetAug):
 
 
 class StepSchedule(ShortDetAug):
+    """A trainer with another schedule."""
+
     def configure_optimizers(self) -> Any:
         optimizer, _ = super().configure_optimizers()
         return optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 3)
 
 
-def told(root: Path, baseline: RunRecord, *changes: Any, **options: Any) -> str:
-    with pytest.raises(StateMismatch) as raised:
-        record_of(root, *changes, **options).check_continues(baseline)
-    return str(raised.value)
+def refusal(root: Path, baseline: RunRecord, *changes: Any, **options: Any) -> str:
+    """Return the message that refuses to continue a training.
+
+    Args:
+        root: as for `record_of`.
+        baseline: record of the training.
+        changes: as for `record_of`.
+        options: as for `record_of`.
+    """
+    record = record_of(root, *changes, **options)
+    with pytest.raises(StateMismatch) as error:
+        record.check_continues(baseline)
+    return str(error.value)
 
 
 def test_a_change_is_told_by_its_name_and_both_values(
     nnunet_environment: Path, baseline: RunRecord
 ) -> None:
-    settings = {"initial_lr": 0.5, "num_epochs": 3, "oversample_foreground_percent": 0.5}
-    change = setting(**settings, num_val_iterations_per_epoch=7)
-    said = told(nnunet_environment, baseline, change, trainer=Changed)
+    change = setting(
+        initial_lr=0.5,
+        num_epochs=3,
+        oversample_foreground_percent=0.5,
+        num_val_iterations_per_epoch=7,
+    )
+    message = refusal(nnunet_environment, baseline, change, trainer=Changed)
     for line in (
         "plans: configurations.3d_fullres.batch_size: 2 in the checkpoint, 4 now",
         "schedule: initial_lr: 0.01 in the checkpoint, 0.5 now",
@@ -98,19 +132,17 @@ def test_a_change_is_told_by_its_name_and_both_values(
         "optimiser: groups.0.momentum: 0.99 in the checkpoint, 0 now",
         "weight_dice: 1 in the checkpoint, 3 now",
     ):
-        assert line in said
-    said = told(nnunet_environment, baseline, trainer=StepSchedule)
-    assert "schedule: class: nnunetv2.training.lr_scheduler.polylr.PolyLRScheduler in" in said
-    said = told(nnunet_environment, baseline, trainer=FewerTransforms)
-    assert (
-        "transforms.transforms: builtins.list of 11 in the checkpoint, builtins.list of 10 now"
-        in said
-    )
+        assert line in message
+    message = refusal(nnunet_environment, baseline, trainer=StepSchedule)
+    assert "schedule: class: nnunetv2.training.lr_scheduler.polylr.PolyLRScheduler in" in message
+    message = refusal(nnunet_environment, baseline, trainer=FewerTransforms)
+    lengths = "builtins.list of 11 in the checkpoint, builtins.list of 10 now"
+    assert f"transforms.transforms: {lengths}" in message
 
 
 @pytest.fixture
 def baseline(nnunet_environment: Path) -> RunRecord:
-    """The record of the unchanged trainer, made once."""
+    """Return the record of the unchanged trainer, which is made once."""
     if not _BASELINE:
         _BASELINE.append(record_of(nnunet_environment))
     return _BASELINE[0]
@@ -120,6 +152,8 @@ _BASELINE: list[RunRecord] = []
 
 
 class Exchanged(ShortDetAug):
+    """A trainer that exchanges a case for training and those for validation."""
+
     def do_split(self) -> Any:
         train, val = super().do_split()
         return [*train[1:], *val], train[:1]
@@ -128,20 +162,21 @@ class Exchanged(ShortDetAug):
 def test_cases_exchanged_between_training_and_validation_are_told(
     nnunet_environment: Path, baseline: RunRecord
 ) -> None:
-    said = told(nnunet_environment, baseline, trainer=Exchanged)
-    assert "cases: training: brain_001 in the checkpoint, brain_000 now (splits_final.json" in said
-    assert "cases: validation: brain_000 in the checkpoint, brain_001 now" in said
+    message = refusal(nnunet_environment, baseline, trainer=Exchanged)
+    training = "cases: training: brain_001 in the checkpoint, brain_000 now (splits_final.json"
+    assert training in message
+    assert "cases: validation: brain_000 in the checkpoint, brain_001 now" in message
 
 
 def test_the_order_in_the_split_file_decides_nothing(
     nnunet_environment: Path, baseline: RunRecord
 ) -> None:
-    class Turned(ShortDetAug):
+    class Reversed(ShortDetAug):
         def do_split(self) -> Any:
             train, val = super().do_split()
             return train[::-1], val
 
-    assert record_of(nnunet_environment, trainer=Turned) == baseline
+    assert record_of(nnunet_environment, trainer=Reversed) == baseline
 
 
 def test_processes_and_place_are_free(
@@ -152,9 +187,9 @@ def test_processes_and_place_are_free(
     monkeypatch.setenv("nnUNet_results", str(tmp_path / "elsewhere"))
     (tmp_path / "preprocessed").symlink_to(nnunet_environment / "preprocessed")
     monkeypatch.setenv("nnUNet_preprocessed", str(tmp_path / "preprocessed"))
-    again = record_of(nnunet_environment, setting(save_every=7))
-    assert again == baseline
-    assert str(tmp_path) not in json.dumps(asdict(again))
+    record = record_of(nnunet_environment, setting(save_every=7))
+    assert record == baseline
+    assert str(tmp_path) not in json.dumps(asdict(record))
 
 
 def test_epochs_are_free_where_the_schedule_does_not_read_their_number(
@@ -168,9 +203,10 @@ def test_epochs_are_free_where_the_schedule_does_not_read_their_number(
 def test_other_source_is_recorded_and_no_reason_to_refuse(baseline: RunRecord) -> None:
     assert baseline.source == source_digest()
     assert baseline.check_continues(replace(baseline, source="0123456789ab")) == []
-    stored = baseline.as_dict()
-    del stored["source"]  # as checkpoints were written before
-    assert RunRecord.from_checkpoint({"detaug": stored}) == replace(baseline, source="")
+    # Older checkpoints have no source.
+    content = baseline.as_dict()
+    del content["source"]
+    assert RunRecord.from_checkpoint({"detaug": content}) == replace(baseline, source="")
 
 
 def test_what_is_allowed_goes_on_and_is_told(
@@ -178,31 +214,29 @@ def test_what_is_allowed_goes_on_and_is_told(
 ) -> None:
     earlier = replace(baseline, versions={**baseline.versions, "torch": "1.0"}, world_size=4)
     monkeypatch.setenv("DETAUG_ALLOW", "versions")
-    with pytest.raises(
-        StateMismatch, match=r"(?s)world_size: 4 in .*DETAUG_ALLOW=versions,world_size continues"
-    ) as raised:
+    message = r"(?s)world_size: 4 in .*DETAUG_ALLOW=versions,world_size continues"
+    with pytest.raises(StateMismatch, match=message) as error:
         baseline.check_continues(earlier)
-    assert "torch" not in str(raised.value)
+    assert "torch" not in str(error.value)
     monkeypatch.setenv("DETAUG_ALLOW", " versions, world_size ")
-    assert [each.split(" in ")[0] for each in baseline.check_continues(earlier)] == [
-        "world_size: 4",
-        "versions: torch: 1.0",
-    ]
+    world_size, torch_version = baseline.check_continues(earlier)
+    assert world_size.startswith("world_size: 4 in ")
+    assert torch_version.startswith("versions: torch: 1.0 in ")
     for unknown in ("plan", "allowed", "1"):
         monkeypatch.setenv("DETAUG_ALLOW", unknown)
-        with pytest.raises(
-            ValueError,
-            match=rf"DETAUG_ALLOW in the environment names '{unknown}'; it may name seed, ",
-        ):
+        message = rf"DETAUG_ALLOW in the environment names '{unknown}'; it may name seed, "
+        with pytest.raises(ValueError, match=message):
             baseline.check_continues(earlier)
 
 
-#: Prints what a record written in another interpreter has of the machine.
+#: A program that prints what a record has of the machine.
 MACHINE = """
 import json
 import torch
 from detaug.nnunet.machine import machine_of
-print(json.dumps(machine_of(torch.device("cpu"), torch.nn.Identity(), batches_vary=True)))
+
+machine = machine_of(torch.device("cpu"), torch.nn.Identity(), batches_vary=True)
+print(json.dumps(machine))
 """
 
 
@@ -215,30 +249,31 @@ def test_a_machine_with_other_vector_units_is_told_and_refused(
     environment = {**os.environ, "ATEN_CPU_CAPABILITY": "default"}
     done = run_program([sys.executable, "-c", MACHINE], env=environment, cwd=REPOSITORY)
     assert done.returncode == 0, done.stderr
-    cpu = json.loads(done.stdout)["cpu"]
-    there = replace(baseline, machine={**baseline.machine, "cpu": cpu})
-    here = torch.backends.cpu.get_cpu_capability()
-    difference = f"machine: cpu.torch: {here} in the checkpoint, DEFAULT now"
-    with pytest.raises(StateMismatch, match="DETAUG_ALLOW=machine continues") as raised:
-        there.check_continues(baseline)
-    assert difference in str(raised.value)
+    other_cpu = json.loads(done.stdout)["cpu"]
+    other = replace(baseline, machine={**baseline.machine, "cpu": other_cpu})
+    capability = torch.backends.cpu.get_cpu_capability()
+    difference = f"machine: cpu.torch: {capability} in the checkpoint, DEFAULT now"
+    with pytest.raises(StateMismatch, match="DETAUG_ALLOW=machine continues") as error:
+        other.check_continues(baseline)
+    assert difference in str(error.value)
     monkeypatch.setenv("DETAUG_ALLOW", "machine")
-    (allowed,) = there.check_continues(baseline)
+    (allowed,) = other.check_continues(baseline)
     assert allowed.startswith(difference)
 
 
 def test_the_machine_is_told_by_what_differs_of_it(baseline: RunRecord) -> None:
     cpu = baseline.machine["cpu"]
-    machine = {**baseline.machine, "cpu": {**cpu, "numpy": [*cpu["numpy"], "AVX2048"]}}
-    machine["cpu"]["model"] = "another one"
-    with pytest.raises(StateMismatch) as raised:
-        baseline.check_continues(replace(baseline, machine=machine))
-    assert "machine: cpu.model: another one in the checkpoint, " in str(raised.value)
-    assert "machine: cpu.numpy: AVX2048 in the checkpoint, no other now" in str(raised.value)
+    other_cpu = {**cpu, "model": "another one", "numpy": [*cpu["numpy"], "AVX2048"]}
+    other = replace(baseline, machine={**baseline.machine, "cpu": other_cpu})
+    with pytest.raises(StateMismatch) as error:
+        baseline.check_continues(other)
+    message = str(error.value)
+    assert "machine: cpu.model: another one in the checkpoint, " in message
+    assert "machine: cpu.numpy: AVX2048 in the checkpoint, no other now" in message
 
 
 class Compiled(ShortDetAug):
-    """nnU-Net compiles on GPUs only; torch can on a CPU as well."""
+    """A trainer that compiles on a CPU, where nnU-Net does not."""
 
     def _do_i_compile(self) -> bool:
         return True
@@ -247,18 +282,18 @@ class Compiled(ShortDetAug):
 def test_compiling_precision_and_libraries_of_the_network_are_told(
     nnunet_environment: Path, baseline: RunRecord
 ) -> None:
-    said = told(nnunet_environment, baseline, trainer=Compiled)
-    assert "machine: compiled: False in the checkpoint, True now" in said
-    before = torch.get_float32_matmul_precision()
+    message = refusal(nnunet_environment, baseline, trainer=Compiled)
+    assert "machine: compiled: False in the checkpoint, True now" in message
+    precision_before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("medium")
-        said = told(nnunet_environment, baseline)
+        message = refusal(nnunet_environment, baseline)
     finally:
-        torch.set_float32_matmul_precision(before)
-    assert "machine: precision.torch.get_float32_matmul_precision: highest in the checkpoi" in said
-    assert {"dynamic_network_architectures", "batchgenerators", "acvl_utils"} <= {
-        *baseline.versions
-    }
+        torch.set_float32_matmul_precision(precision_before)
+    name = "precision.torch.get_float32_matmul_precision"
+    assert f"machine: {name}: highest in the checkpoint" in message
+    for library in ("dynamic_network_architectures", "batchgenerators", "acvl_utils"):
+        assert library in baseline.versions
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use here")
@@ -266,17 +301,17 @@ def test_on_a_gpu_the_processor_counts_where_it_makes_the_batches(
     nnunet_environment: Path,
 ) -> None:
     for trainer, counts in ((ShortDetAug, False), (ShortDeterministic, True)):
-        made = new_trainer(nnunet_environment, trainer, device=torch.device("cuda"))
-        made.on_train_start()
-        machine = made._record().machine
+        on_gpu = new_trainer(nnunet_environment, trainer, device=torch.device("cuda"))
+        on_gpu.on_train_start()
+        machine = on_gpu._record().machine
         assert ("cpu" in machine) is counts
         assert machine["gpu"] == torch.cuda.get_device_name(0)
         assert machine["cudnn"] == torch.backends.cudnn.version()
 
 
 def test_the_record_is_plain_json(baseline: RunRecord) -> None:
-    plain = json.loads(json.dumps(asdict(baseline)))
-    assert RunRecord.from_checkpoint({"detaug": plain}) == baseline
+    content = json.loads(json.dumps(asdict(baseline)))
+    assert RunRecord.from_checkpoint({"detaug": content}) == baseline
     assert RunRecord.from_checkpoint({}) is None
 
 
@@ -289,7 +324,8 @@ def test_schedules_within_a_schedule_are_told() -> None:
         ]
         return schedule_settings(torch.optim.lr_scheduler.SequentialLR(optimizer, parts, [5]))
 
-    assert settings(0.5) == settings(0.5) != settings(0.25)
+    assert settings(0.5) == settings(0.5)
+    assert settings(0.5) != settings(0.25)
 
 
 @pytest.mark.parametrize(

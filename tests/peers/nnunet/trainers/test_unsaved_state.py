@@ -1,5 +1,6 @@
-"""State that a checkpoint lacks is told once, by name; what is saved, or zeroed before it is used,
-is not.
+"""A warning names once the state that a checkpoint lacks.
+
+There is none for what is saved, or set to zero before it is used.
 """
 
 from __future__ import annotations
@@ -16,19 +17,22 @@ LACKS = "the checkpoint lacks"
 
 
 class Shadow:
-    """Averages in an object of one's own, as several packages keep them."""
+    """Averages of weights in an object of the user's, as several packages keep them."""
 
     def __init__(self, parameters: Any) -> None:
         self.parameters = list(parameters)
-        self.values = {number: each.detach().clone() for number, each in enumerate(self.parameters)}
+        self.values: dict[int, torch.Tensor] = {}
+        for index, parameter in enumerate(self.parameters):
+            self.values[index] = parameter.detach().clone()
 
     def update(self) -> None:
-        for number, each in enumerate(self.parameters):
-            self.values[number] = self.values[number] * 0.5 + each.detach() * 0.5
+        """Move the averages halfway to the weights."""
+        for index, parameter in enumerate(self.parameters):
+            self.values[index] = self.values[index] * 0.5 + parameter.detach() * 0.5
 
 
 class Average(ShortDeterministic):
-    """Keeps averaged weights beside its network, of which no checkpoint knows."""
+    """A trainer that averages its weights and saves no average."""
 
     def initialize(self) -> None:
         super().initialize()
@@ -41,16 +45,16 @@ class Average(ShortDeterministic):
 
 
 class SavesItsAverage(Average):
-    """Writes nnU-Net's checkpoint anew with what it keeps."""
+    """A trainer that adds the averages to nnU-Net's checkpoint."""
 
     def save_checkpoint(self, filename: str) -> None:
         super().save_checkpoint(filename)
-        stored = torch.load(filename, weights_only=False)
-        torch.save({**stored, "average": self.shadow.values}, filename)
+        content = torch.load(filename, weights_only=False)
+        torch.save({**content, "average": self.shadow.values}, filename)
 
 
 class SavesItBeside(Average):
-    """Writes a file of its own."""
+    """A trainer that saves the averages in a file of their own."""
 
     def save_checkpoint(self, filename: str) -> None:
         super().save_checkpoint(filename)
@@ -58,7 +62,7 @@ class SavesItBeside(Average):
 
 
 class Accumulates(ShortDeterministic):
-    """Three batches to a step of the optimiser, two batches to an epoch."""
+    """A trainer whose optimiser steps after every three batches; an epoch has two."""
 
     batches = 0
 
@@ -74,7 +78,7 @@ class Accumulates(ShortDeterministic):
 
 
 class ZeroesFirst(Accumulates):
-    """A step of its own that leaves gradients behind, and sets them to zero before the next."""
+    """A trainer that sets gradients to zero at the start of each step, not at its end."""
 
     def train_step(self, batch: Any) -> Any:
         self.optimizer.zero_grad(set_to_none=False)
@@ -82,7 +86,7 @@ class ZeroesFirst(Accumulates):
 
 
 class Nested(torch.optim.lr_scheduler.ExponentialLR):
-    """A schedule that holds another one, as several packages have them, and a function."""
+    """A schedule that holds another one, as those of several packages do, and a function."""
 
     def __init__(self, optimizer: Any) -> None:
         self.after = torch.optim.lr_scheduler.StepLR(optimizer, 2)
@@ -91,39 +95,41 @@ class Nested(torch.optim.lr_scheduler.ExponentialLR):
 
 
 class NestedSchedules(ShortDeterministic):
+    """A trainer with a schedule that holds another one."""
+
     def configure_optimizers(self) -> Any:
         optimizer, _ = super().configure_optimizers()
         return optimizer, Nested(optimizer)
 
 
-def told(root: Path, trainer: type) -> list[str]:
-    """The lines of a training's log on what a checkpoint lacks."""
-    made = new_trainer(root, trainer)
-    made.run_training()
-    log = next(Path(made.output_folder).glob("training_log*.txt")).read_text()
-    return [line for line in log.splitlines() if LACKS in line]
+def lacking_lines(root: Path, trainer: type) -> list[str]:
+    """Train, and return the lines of the log that say what a checkpoint lacks."""
+    training = new_trainer(root, trainer)
+    training.run_training()
+    (log,) = Path(training.output_folder).glob("training_log*.txt")
+    return [line for line in log.read_text().splitlines() if LACKS in line]
 
 
 def test_what_no_file_holds_is_told_once_by_name(nnunet_environment: Path) -> None:
-    (line,) = told(nnunet_environment, Average)
+    (line,) = lacking_lines(nnunet_environment, Average)
     assert "(shadow; 46 in all, the first is shadow.values[0])" in line
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trainer", [SavesItsAverage, SavesItBeside])
-def test_what_is_saved_is_not_told(nnunet_environment: Path, trainer: type) -> None:
-    assert told(nnunet_environment, trainer) == []
+def test_what_is_saved_is_not_lacking_lines(nnunet_environment: Path, trainer: type) -> None:
+    assert lacking_lines(nnunet_environment, trainer) == []
 
 
 def test_a_schedule_within_a_schedule_is_told_once_by_name(nnunet_environment: Path) -> None:
-    (line,) = told(nnunet_environment, NestedSchedules)
+    (line,) = lacking_lines(nnunet_environment, NestedSchedules)
     assert "lacks the state of 'after' of this trainer's schedule" in line
 
 
-def test_gradients_that_the_next_step_adds_to_are_told(nnunet_environment: Path) -> None:
-    (line,) = told(nnunet_environment, Accumulates)
+def test_gradients_that_the_next_step_adds_to_are_lacking_lines(nnunet_environment: Path) -> None:
+    (line,) = lacking_lines(nnunet_environment, Accumulates)
     assert "lacks the gradients that this trainer was adding up" in line
 
 
 def test_gradients_that_are_set_to_zero_are_not(nnunet_environment: Path) -> None:
-    assert told(nnunet_environment, ZeroesFirst) == []
+    assert lacking_lines(nnunet_environment, ZeroesFirst) == []

@@ -1,5 +1,6 @@
-"""`detaug nnunet verify` with nnU-Net's own trainings of real MRI: detaug's trainers pass, planted
-faults are named.
+"""`detaug nnunet verify` with nnU-Net's own trainings of real MRI.
+
+detaug's trainers pass, and the report names planted faults.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import psutil
@@ -25,13 +27,13 @@ from detaug.system.progress import Progress
 from tests.peers.nnunet.trainers.command_line import LONGEST_TRAINING, Run
 from tests.support.processes import heed_interrupts
 
-#: Trainings take as long as the machine lets them: two hours is a hang on any.
+#: Trainings take long on a slow machine, but one of two hours hangs on any.
 pytestmark = pytest.mark.timeout(7200)
 
 FAULTY = Path(__file__).parent / "faulty"
 LAYER = "encoder.stages.1.0.convs.0"
 
-#: Trainer -> how the first step in which it differs is told.
+#: How the report begins, by trainer: the first step in which it differs.
 FAULTS = {
     "UnseededTransform": "training step 0 of epoch 0: batch.data",
     "NoisyGradient": f"training step 0 of epoch 0: weights.{LAYER}.conv.weight",
@@ -41,22 +43,23 @@ FAULTS = {
     "TimeInCheckpoint": "after the last step: written_at of checkpoint_final.pth: ",
     "PicklesInAnotherWay": "after the last step: the pickled form of checkpoint_final.pth",
 }
-#: The others are slow: one of batches and one of checkpoints show what every run needs to see.
+#: The others are slow: one fault of batches and one of checkpoints are enough for every run.
 OFTEN = ("UnseededTransform", "ForgetsMomentum")
 
 
 class Killed(Exception):
-    """In place of SIGKILL, which would end this process."""
+    """Raised in place of SIGKILL, which would end this process."""
 
 
-def killed() -> None:
+def kill() -> None:
+    """End a part of a training, in place of `recording.kill_all`."""
     raise Killed
 
 
 def run_here(
     part: Part, folder: Path, variables: dict[str, str], on_poll: Callable[[], None]
 ) -> None:
-    """Run a part in this process, because importing nnU-Net takes longest."""
+    """Run a part of a training in this process, since another one would have to import nnU-Net."""
     with mock.patch.dict(os.environ, variables), contextlib.suppress(Killed):
         recording.train(part, folder / recording.TRACE)
     on_poll()
@@ -65,23 +68,40 @@ def run_here(
 def interrupted(
     trainer: str, folder: Path, monkeypatch: pytest.MonkeyPatch, bar: Progress | None = None
 ) -> verifying.Row:
-    """Return the row of a training that is killed in its second epoch and resumed."""
+    """Return the row of a training that is killed in its second epoch and resumed.
+
+    Args:
+        trainer: name of its class.
+        folder: of the trainings.
+        monkeypatch: lets all parts run in this process.
+        bar: where progress is shown.
+    """
     monkeypatch.setenv("nnUNet_extTrainer", str(FAULTY))
     monkeypatch.setattr(verifying, "_run_part", run_here)
-    monkeypatch.setattr(recording, "kill_all", killed)
+    monkeypatch.setattr(recording, "kill_all", kill)
     settings = checked(Settings("1", "3d_fullres", 0, trainer, device="cpu", iterations=1))
-    straight, _, resumed = (
-        replace(training, parts=tuple(replace(part, processes=0) for part in training.parts))
-        for training in verifying.trainings(settings)
-    )
-    result = verifying.run_and_compare(settings, (straight, resumed), folder, bar or Progress())
+    straight, _, resumed = verifying.trainings(settings)
+    pair = (without_processes(straight), without_processes(resumed))
+    result = verifying.run_and_compare(settings, pair, folder, bar or Progress())
     return result.rows[1]
 
 
-@pytest.mark.parametrize(
-    "trainer",
-    [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in FAULTS],
-)
+def without_processes(training: verifying.Training) -> verifying.Training:
+    """Return a training whose loaders make all batches in its own process."""
+    parts = tuple(replace(part, processes=0) for part in training.parts)
+    return replace(training, parts=parts)
+
+
+def faults() -> list[Any]:
+    """Return a parameter for every fault."""
+    parameters = []
+    for name in FAULTS:
+        marks = () if name in OFTEN else pytest.mark.slow
+        parameters.append(pytest.param(name, marks=marks))
+    return parameters
+
+
+@pytest.mark.parametrize("trainer", faults())
 def test_the_first_step_and_what_differs_in_it_are_named(
     nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer: str
 ) -> None:
@@ -94,10 +114,16 @@ def test_detaugs_trainer_writes_the_same_checkpoint_where_it_is_resumed(
     nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     actions = []
-    bar = Progress(on_action=lambda action, done, total: actions.append((action, done, total)))
+
+    def on_action(*action: Any) -> None:
+        actions.append(action)
+
+    bar = Progress(on_action=on_action)
     row = interrupted("nnUNetTrainerDetAug", tmp_path, monkeypatch, bar)
-    assert (row.verdict, row.reason) == ("equal", "")
-    straight, resumed = "straight through, 2 processes", row.what
+    assert row.verdict == "equal"
+    assert row.reason == ""
+    straight = "straight through, 2 processes"
+    resumed = row.what
     assert actions == [
         (straight, 0, 4),
         (f"{straight}: epoch 2 of 2", 1, 4),
@@ -129,6 +155,12 @@ def test_the_report_says_what_is_wrong_in_one_line_a_training() -> None:
 
 
 def verify(root: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start `detaug nnunet verify`.
+
+    Args:
+        root: folder with nnU-Net's ``raw`` and ``preprocessed``.
+        arguments: after the data set's number.
+    """
     code = "from detaug.tools.cli import main; main(prog_name='detaug')"
     command = [sys.executable, "-c", code, "nnunet", "verify", "1", *arguments, "--device", "cpu"]
     environment = Run(root, root, environment={"nnUNet_extTrainer": str(FAULTY)}).variables(None, 0)
@@ -146,9 +178,9 @@ def finished(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 @pytest.mark.slow
 def test_detaugs_trainer_passes_with_any_number_of_processes_and_resumed(nnunet_root: Path) -> None:
-    code, said = finished(verify(nnunet_root, "3d_fullres", "--iterations", "1"))
-    assert code == 0, said
-    assert "equal: all 3 trainings wrote the same checkpoint_final.pth" in said
+    code, text = finished(verify(nnunet_root, "3d_fullres", "--iterations", "1"))
+    assert code == 0, text
+    assert "equal: all 3 trainings wrote the same checkpoint_final.pth" in text
 
 
 @pytest.mark.slow
@@ -156,46 +188,44 @@ def test_nnunets_own_trainer_differs_from_its_first_weights_on(
     nnunet_root: Path, tmp_path: Path
 ) -> None:
     keep = tmp_path / "kept"
-    code, said = finished(
-        verify(nnunet_root, "3d_fullres", "-tr", "nnUNetTrainer", "--keep", str(keep))
-    )
-    assert code == 1, said
-    assert said.count("start of epoch 0: weights.") == 2
+    arguments = ["3d_fullres", "-tr", "nnUNetTrainer", "--keep", str(keep)]
+    code, text = finished(verify(nnunet_root, *arguments))
+    assert code == 1, text
+    assert text.count("start of epoch 0: weights.") == 2
     assert len(list(keep.glob("*/results/*/*/fold_0/checkpoint_final.pth"))) == 3
     assert {file.name for file in keep.glob("*/*.*")} == {"log.txt", "trace.jsonl"}
 
 
 @pytest.mark.slow
 def test_a_trainer_that_cannot_be_resumed_fails_in_that_row(nnunet_root: Path) -> None:
-    code, said = finished(verify(nnunet_root, "3d_fullres", "-tr", "CannotResume"))
-    assert code == 1, said
-    assert "different: " not in said
+    code, text = finished(verify(nnunet_root, "3d_fullres", "-tr", "CannotResume"))
+    assert code == 1, text
+    assert "different: " not in text
     error = "the training failed: NotImplementedError: this trainer knows no checkpoints"
-    assert f"failed: 3 processes, killed in epoch 2 of 2, resumed with 1: {error}" in said
+    assert f"failed: 3 processes, killed in epoch 2 of 2, resumed with 1: {error}" in text
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("trainer", ["nnUNetTrainer", "nnUNetTrainerDetAug"])
 def test_no_process_goes_on_when_it_is_stopped(
-    nnunet_root: Path, tmp_path: Path, trainer: str, how: signal.Signals
+    nnunet_root: Path, tmp_path: Path, trainer: str, number: signal.Signals
 ) -> None:
     keep = tmp_path / "kept"
     trace = keep / "straight-2" / "trace.jsonl"
-    process = verify(
-        nnunet_root, "3d_fullres", "-tr", trainer, "--iterations", "1000", "--keep", str(keep)
-    )
+    arguments = ["3d_fullres", "-tr", trainer, "--iterations", "1000", "--keep", str(keep)]
+    process = verify(nnunet_root, *arguments)
     try:
-        # the first step is over: all workers are there
+        # After the first step all workers have been started.
         while not trace.exists() or b"training step 0" not in trace.read_bytes():
             assert process.poll() is None, finished(process)
             time.sleep(0.2)
         started = psutil.Process(process.pid).children(recursive=True)
         assert len(started) >= 2
-        process.send_signal(how)
+        process.send_signal(number)
         code, _ = finished(process)
     finally:
         process.kill()
     assert code not in (0, 2)
-    _, left = psutil.wait_procs(started, timeout=60)
-    assert left == []
+    _, remaining = psutil.wait_procs(started, timeout=60)
+    assert remaining == []

@@ -1,5 +1,6 @@
-"""What `detaug nnunet verify` needs is looked for first; it says in one line what is not there, and
-exits with 2.
+"""`detaug nnunet verify` first looks for all that it needs.
+
+It says in one line what is missing, and exits with 2.
 """
 
 from __future__ import annotations
@@ -22,14 +23,13 @@ NAME = "Dataset007_Liver"
 
 @pytest.fixture
 def preprocessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that looks preprocessed from the outside."""
+    """Return the folder of a data set that seems to be preprocessed."""
     folder = tmp_path / "preprocessed" / NAME
     folder.mkdir(parents=True)
     (folder / "dataset.json").write_text("{}")
-    configurations = ("2d", "3d_fullres", "3d_cascade_fullres")
-    (folder / "nnUNetPlans.json").write_text(
-        json.dumps({"configurations": {name: {} for name in configurations}})
-    )
+    configurations: dict[str, Any] = {"2d": {}, "3d_fullres": {}, "3d_cascade_fullres": {}}
+    plans = folder / "nnUNetPlans.json"
+    plans.write_text(json.dumps({"configurations": configurations}))
     (tmp_path / "results").mkdir()
     monkeypatch.setenv("nnUNet_preprocessed", str(tmp_path / "preprocessed"))
     monkeypatch.setenv("nnUNet_results", str(tmp_path / "results"))
@@ -37,7 +37,7 @@ def preprocessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def refused(*arguments: str) -> str:
-    """What is said."""
+    """Run the command, check that it refuses the arguments, and return what it printed."""
     result = CliRunner().invoke(main, ["nnunet", "verify", *arguments])
     assert result.exit_code == 2, result.output
     assert result.output.count("Error: ") == 1, result.output
@@ -45,7 +45,7 @@ def refused(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (
             ("8", "3d_fullres"),
@@ -65,30 +65,34 @@ def refused(*arguments: str) -> str:
     ],
 )
 def test_a_training_that_is_not_there_is_refused(
-    preprocessed: Path, arguments: tuple[str, ...], told: str
+    preprocessed: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    line = refused(*arguments, "--device", "cpu")
-    assert re.search(told, line), line
+    text = refused(*arguments, "--device", "cpu")
+    assert re.search(message, text), text
+
+
+def write_list_as_plans(folder: Path) -> None:
+    """Replace the plans by JSON that is no plans."""
+    (folder / "nnUNetPlans.json").write_text("[]")
+
+
+def add_namesake(folder: Path) -> None:
+    """Make a folder of another data set with the same number."""
+    (folder.parent / "Dataset007_Lung").mkdir()
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "message"),
     [
-        (
-            lambda folder: (folder / "nnUNetPlans.json").write_text("[]"),
-            "with nnUNetPlans: run nnUNetv2_plan",
-        ),
-        (
-            lambda folder: (folder.parent / "Dataset007_Lung").mkdir(),
-            "More than one dataset name found",
-        ),
+        (write_list_as_plans, "with nnUNetPlans: run nnUNetv2_plan"),
+        (add_namesake, "More than one dataset name found"),
     ],
 )
 def test_a_damaged_data_set_is_refused(
-    preprocessed: Path, damage: Callable[[Path], Any], told: str
+    preprocessed: Path, damage: Callable[[Path], None], message: str
 ) -> None:
     damage(preprocessed)
-    assert told in refused("7", "3d_fullres", "--device", "cpu")
+    assert message in refused("7", "3d_fullres", "--device", "cpu")
 
 
 def test_folders_that_are_wrong_are_named(
@@ -96,9 +100,8 @@ def test_folders_that_are_wrong_are_named(
 ) -> None:
     assert "not an empty folder" in refused("7", "3d_fullres", "--keep", str(preprocessed))
     monkeypatch.setenv("nnUNet_preprocessed", "/nowhere")
-    assert "nnUNet_preprocessed='/nowhere' in the environment is no folder" in refused(
-        "7", "3d_fullres"
-    )
+    message = "nnUNet_preprocessed='/nowhere' in the environment is no folder"
+    assert message in refused("7", "3d_fullres")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -111,11 +114,10 @@ def test_a_cascades_second_stage_finds_what_the_first_predicted(
 ) -> None:
     settings = Settings(NAME, "3d_cascade_fullres", trainer="nnUNetTrainer", device="cpu")
     stage = Path(NAME, "nnUNetTrainer__nnUNetPlans__3d_lowres", "predicted_next_stage")
-    predicted = tmp_path / "results" / stage / "3d_cascade_fullres" / "case.b2nd"
+    case = stage / "3d_cascade_fullres" / "case.b2nd"
+    predicted = tmp_path / "results" / case
     predicted.parent.mkdir(parents=True)
     predicted.write_bytes(b"labels")
     assert checked(settings) == settings
     link_predictions(tmp_path / "other")
-    assert (
-        tmp_path / "other" / stage / "3d_cascade_fullres" / "case.b2nd"
-    ).read_bytes() == b"labels"
+    assert (tmp_path / "other" / case).read_bytes() == b"labels"

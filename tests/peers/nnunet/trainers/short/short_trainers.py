@@ -1,6 +1,4 @@
-"""Trainings of a few batches, by nnU-Net's own means: attributes that its documentation tells
-people to change.
-"""
+"""Trainers of a few batches, by attributes that nnU-Net's documentation lets users change."""
 
 import os
 import signal
@@ -11,6 +9,13 @@ from detaug.nnunet import DetAugLoading, DeterministicTraining
 
 
 class _Short(nnUNetTrainer):
+    """A trainer of two batches in an epoch.
+
+    The variable SHORT_EPOCHS has the number of epochs; SHORT_VALIDATION=0 leaves out the final
+    validation.
+    """
+
+    #: The epoch in which the training waits to be killed, or "".
     stop_at = os.environ.get("SHORT_STOP_AT", "")
 
     def initialize(self) -> None:
@@ -23,7 +28,7 @@ class _Short(nnUNetTrainer):
     def train_step(self, batch: dict) -> dict:
         outcome = super().train_step(batch)
         if self.stop_at == f"{self.current_epoch}":
-            # mid-epoch: whoever started this waits for the line and then kills the process
+            # In mid-epoch: the test waits for this line and then kills the process.
             print("WAITING TO BE KILLED", flush=True)
             signal.pause()
         return outcome
@@ -34,19 +39,19 @@ class _Short(nnUNetTrainer):
 
 
 class ShortDetAug(DetAugLoading, _Short):
-    pass
+    """A short trainer with detaug's reading and augmentation of cases."""
 
 
 class ShortDeterministic(DeterministicTraining, _Short):
-    pass
+    """A short trainer with nnU-Net's own loader and transforms, made reproducible."""
 
 
 class _Compiled(_Short):
-    """nnU-Net compiles on GPUs only; torch can on a CPU as well."""
+    """A short trainer that compiles on a CPU, where nnU-Net does not."""
 
     def _do_i_compile(self) -> bool:
         return True
 
 
 class ShortDetAugCompiled(DetAugLoading, _Compiled):
-    pass
+    """`ShortDetAug` with a compiled network."""
