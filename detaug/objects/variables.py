@@ -792,6 +792,10 @@ def _is_item_set(instructions: list[dis.Instruction], index: int) -> bool:
     for instruction in instructions[index:]:
         if instruction.opname == "STORE_SUBSCR":
             return depth == 2
+        is_pair_copied = instruction.opname == "COPY" and instruction.arg == 2
+        if depth == 2 and (is_pair_copied or instruction.opname == "DUP_TOP_TWO"):
+            # `x[key] += 1` copies the value and the key.
+            return True
         is_jump = "JUMP" in instruction.opname or instruction.opname.startswith("RETURN")
         is_copied = depth == 1 and instruction.opname == "COPY"
         if is_jump or is_copied:

@@ -24,10 +24,10 @@ from detaug.objects.differences import differences
 from detaug.objects.variables import names_in_code
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.pipeline.undeclared_values import (
+    Settings,
     attributes_of_pipeline,
     code_of,
     is_path,
-    settings_of_pipeline,
     variables_in,
     without_folders,
 )
@@ -64,7 +64,7 @@ class Undeclared:
         self._pristine = pristine
         self._at_start: dict[str, str] | None = None
         #: Attributes that only the program sets, as they were then.
-        self._set_at_start: dict[str, str] = {}
+        self._set_at_start: Settings | None = None
         self._settings: dict[str, str] = {}
         self._saved: dict[str, str] = {}
         self._epoch: int | None = None
@@ -94,7 +94,7 @@ class Undeclared:
         # Before `_at_start` is replaced: after a restart it has the earlier workers' values.
         remarks = self._on_change(now)
         self._at_start = now
-        self._set_at_start = settings_of_pipeline(self._pristine, self._names)
+        self._set_at_start = Settings(self._pristine)
         self._settings = settings_of_a_run()
         self._epoch = epoch
         self._num_batches = 0
@@ -187,10 +187,12 @@ class Undeclared:
 
     def _on_set(self) -> list[Remark]:
         """Return the messages about attributes that the program has set since the start."""
+        if self._set_at_start is None:
+            return []
         remarks = []
-        now = settings_of_pipeline(self._pristine, self._names)
-        for path, before, after in _differing(self._set_at_start, now):
-            if path in self._reported:
+        now = Settings(self._pristine)
+        for path, before, after in _differing(self._set_at_start.texts, now.texts):
+            if path in self._reported or not now.is_programs(path, self._names):
                 continue
             self._reported.add(path)
             text = (

@@ -28,7 +28,7 @@ from decimal import Decimal
 from fractions import Fraction
 from itertools import islice
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -104,6 +104,7 @@ _PLAIN = (
     type,
     types.BuiltinFunctionType,
 )
+_NUMBER_OR_TEXT = (int, float, complex, str, bytes, type(None))
 #: Classes of set items: the text of such an item is the same in every process.
 _WITH_TEXT = (str, bytes, int, float, complex, type(None))
 _CONTAINERS = (dict, list, tuple, deque, set, frozenset, UserDict, UserList, ChainMap)
@@ -139,51 +140,87 @@ def attributes_of_pipeline(pristine: PipelineSnapshot) -> dict[str, str]:
     return _texts_of(_roots(pristine), code_of(pristine))
 
 
-def settings_of_pipeline(pristine: PipelineSnapshot, names: Collection[str]) -> dict[str, str]:
-    """Return the attributes that the code which makes batches does not change, as texts.
+class _Attribute(NamedTuple):
+    """The attribute that a value is, or lies in.
 
-    If one changes, the program has set it.
+    Attributes:
+        owner: the path of the object that has it.
+        kind: that object's class.
+        name: the attribute.
+        is_plain: it is a number or a text, so that it can only be set.
+    """
+
+    owner: str
+    kind: type
+    name: str
+    is_plain: bool
+
+
+class Settings:
+    """The attributes of a pipeline that a program may set, as texts by path, at one moment.
+
+    They are those that the code which makes batches does not change. What code does is looked at
+    for attributes that differ only, because a library's classes have many methods.
 
     Args:
         pristine: the pipeline.
-        names: those in its code, see `names_in_code`.
     """
-    lengths_of_dicts = set()
 
-    def is_compared(path: ValuePath, value: Any) -> bool:
-        if isinstance(value, dict):
-            # Dicts grow where they are caches.
-            lengths_of_dicts.add(f"{path}.len()")
-        return _is_compared(path, value) and not _is_changed_by_batches(path, value, names)
+    def __init__(self, pristine: PipelineSnapshot) -> None:
+        self.texts: dict[str, str] = {}
+        self._attributes: dict[str, _Attribute] = {}
+        source = pristine.source
+        roots = {
+            "data_loader": source.loader,
+            "transform": pristine.transform,
+            **source.originals(),
+        }
+        values = values_in(roots.items(), self._is_opened, _digest_of_little, most=_MOST_SETTINGS)
+        for path, value in values:
+            if path in self._attributes and not _is_detaugs(value.holder):
+                self.texts[path] = value.text
 
-    source = pristine.source
-    roots = {"data_loader": source.loader, "transform": pristine.transform, **source.originals()}
-    values = values_in(roots.items(), is_compared, _digest_of_little, most=_MOST_SETTINGS)
-    texts = {}
-    for path, value in values:
-        is_setting = value.holder is not None and not _is_detaugs(value.holder)
-        if is_setting and path not in lengths_of_dicts:
-            texts[path] = value.text
-    return texts
+    def _is_opened(self, path: ValuePath, value: Any) -> bool:
+        holder = path.holder
+        if holder is None:
+            return _is_compared(path, value)
+        if isinstance(holder, (type, types.ModuleType, types.FunctionType, *_SETTINGS)):
+            # Variables of modules, classes and functions are shared by all copies, and compared.
+            return False
+        name = path.attribute.removeprefix(".")
+        is_item = path != f"{path.owner}{path.attribute}"
+        is_plain = isinstance(value, _NUMBER_OR_TEXT) and not is_item
+        attribute = _Attribute(path.owner, type(holder), name, is_plain)
+        self._attributes[str(path)] = attribute
+        if isinstance(value, (list, tuple, deque)):
+            # A dict's length is left out: dicts grow where they are caches.
+            self._attributes[f"{path}.len()"] = attribute
+        return _is_compared(path, value)
 
+    def is_programs(self, path: str, names: Collection[str]) -> bool:
+        """Return whether no code that makes batches changes the value at a path.
 
-def _is_changed_by_batches(path: ValuePath, value: Any, names: Collection[str]) -> bool:
-    """Return whether an attribute is changed by the code that makes batches, or is no setting."""
-    holder = path.holder
-    if holder is None:
-        return False
-    if isinstance(holder, (type, types.ModuleType, types.FunctionType, *_SETTINGS)):
-        # Variables of modules, classes and functions are shared by all copies, and compared.
+        Args:
+            path: the path.
+            names: those in the pipeline's code, see `names_in_code`.
+        """
+        while path in self._attributes:
+            attribute = self._attributes[path]
+            if _is_changed_by_batches(attribute, names):
+                return False
+            path = attribute.owner
         return True
-    kind: Any = type(holder)
-    is_set, is_written = changed_attributes(kind)
-    name = path.attribute.removeprefix(".")
-    methods = {*is_set.get(name, ()), *is_set.get(ANY, ())}
-    if not isinstance(value, (int, float, complex, str, bytes, type(None))):
-        methods |= is_written.get(name, set())
-    if not is_the_users_own(kind):
+
+
+def _is_changed_by_batches(attribute: _Attribute, names: Collection[str]) -> bool:
+    is_set, is_written = changed_attributes(attribute.kind)
+    methods = {*is_set.get(attribute.name, ()), *is_set.get(ANY, ())}
+    if not attribute.is_plain:
+        methods |= is_written.get(attribute.name, set())
+    if not is_the_users_own(attribute.kind):
         # Which of its methods are called is not known.
         return bool(methods)
+    kind = attribute.kind
     return any(method in names or is_called_by_others(kind, method) for method in methods)
 
 

@@ -44,6 +44,7 @@ class Stages(Dataset[Any]):
         self.cache: dict[int, Any] = {}
         self.atlas: Any = None
         self.recent: list[int] = []
+        self.counts = {"samples": 0}
         self.buffer = np.zeros(3)
 
     def __len__(self) -> int:
@@ -55,6 +56,7 @@ class Stages(Dataset[Any]):
         cache = self.cache
         cache[index] = index
         self.recent.append(index)
+        self.counts["samples"] += 1
         self.buffer[:] = index
         return self.transform(self.buffer + self.stage * self.options["p"])
 
