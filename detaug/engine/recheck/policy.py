@@ -32,6 +32,8 @@ from detaug.pipeline.loader_states import LoaderStates
 LONG_RUN = 20.0
 #: In a short run, all checks but the first may take this share of the workers' time ...
 _SHARE_AT_FIRST = 0.03
+#: A check of a long history by another worker is made if all fit into this share.
+_SHARE_OF_LATE_PEERS = 0.02
 #: ... and no more than these seconds.
 _MOST_AT_FIRST = 0.1
 #: In a long run, all checks may take this share of the workers' time.
@@ -159,7 +161,9 @@ class RecheckPolicy:
 
     def _with_long_history(self) -> list[RecheckCandidate]:
         # In a long run pristine copies check such batches, which shows more.
-        if self._is_long_run or self._batch_seconds > self._seconds_left:
+        if self._is_long_run:
+            return []
+        if self._batch_seconds > self._left_in_short_run(_SHARE_OF_LATE_PEERS):
             return []
         late = [waiting for waiting in self._waiting if waiting.nth_batch >= _LONG_HISTORY]
         return sorted(late, key=lambda candidate: candidate.nth_batch, reverse=True)
@@ -303,8 +307,11 @@ class RecheckPolicy:
         """The seconds that further checks may take."""
         if self._is_long_run:
             return _SHARE * self._work_seconds - self._check_seconds
+        return self._left_in_short_run(_SHARE_AT_FIRST)
+
+    def _left_in_short_run(self, share: float) -> float:
+        allowed = min(_MOST_AT_FIRST, share * self._work_seconds)
         # The first check is always made, whatever it costs: it does not count.
-        allowed = min(_MOST_AT_FIRST, _SHARE_AT_FIRST * self._work_seconds)
         return allowed - (self._check_seconds - self._first_check_seconds)
 
     def _affords(self, candidate: RecheckCandidate) -> bool:
