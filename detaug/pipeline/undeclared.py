@@ -164,7 +164,10 @@ class Undeclared:
         return [f"{path} = {text}" for path, text in self._values().items()]
 
     def _values(self) -> dict[str, str]:
-        return {**self.variables(), **self.attributes, **self._settings}
+        settings = self._settings
+        if self._at_start is None:
+            settings = settings_of_a_run()
+        return {**self.variables(), **self.attributes, **settings}
 
     # --- messages
 
