@@ -28,6 +28,7 @@ from detaug.pipeline.undeclared_values import (
     attributes_of_pipeline,
     code_of,
     is_path,
+    names_the_job,
     variables_in,
     without_folders,
 )
@@ -281,7 +282,9 @@ def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[tuple[s
     for path, text, other_text in differences(one, other):
         # A value that only one side has is usually one that a cache has loaded since.
         is_in_both = path in one and path in other
-        if is_in_both and _variable_of(path) not in _written:
+        if not is_in_both or _variable_of(path) in _written:
+            continue
+        if not names_the_job(text) and not names_the_job(other_text):
             differing.append((path, text, other_text))
     return differing
 

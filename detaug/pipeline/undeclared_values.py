@@ -3,7 +3,7 @@
 Left out are values that differ between two correct runs, or are too large to look at:
 - generators, which are seeded for every batch;
 - memory maps, arrays of more than a few MB, and what lies on a GPU: they are data;
-- numbers and texts that are the time, the process or an address;
+- numbers and texts that are the time, the process, an address, the machine or a cluster's job;
 - arrays that a method overwrites as a whole, or that a constructor leaves as `numpy.empty` does:
   memory to work in, which may begin with anything;
 - private attributes of libraries' objects, where these keep what they have computed;
@@ -16,6 +16,7 @@ import argparse
 import functools
 import os
 import re
+import socket
 import sys
 import threading
 import time
@@ -73,6 +74,8 @@ _NEAR_NOW = 7 * 86_400.0
 _NEAR_TODAY = 7
 #: Times count seconds, milliseconds, microseconds or nanoseconds since 1970.
 _UNITS = (1.0, 1e3, 1e6, 1e9)
+#: Characters of the shortest name of a job.
+_SHORTEST_JOB = 4
 #: Where Linux puts the objects of a 64-bit process.
 _ADDRESSES = range(2**46, 2**47)
 _DATE = re.compile(r"(20\d\d)[-_./]?([01]\d)[-_./]?([0-3]\d)")
@@ -426,6 +429,16 @@ def _is_text_of_this_process(text: str) -> bool:
     except ValueError:
         return False
     return abs((date.today() - day).days) <= _NEAR_TODAY
+
+
+def names_the_job(text: str) -> bool:
+    """Return whether the text of a value is the machine's name, or a name of a cluster's job."""
+    names = {socket.gethostname()}
+    for variable, value in os.environ.items():
+        # SLURM_JOB_ID, PBS_JOBNAME, LSB_JOBID; a shorter value is more likely a setting's.
+        if "JOB" in variable and len(value) >= _SHORTEST_JOB:
+            names.add(value)
+    return text.strip("'") in names
 
 
 class _Reader:

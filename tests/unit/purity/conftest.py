@@ -16,3 +16,9 @@ def name(monkeypatch: pytest.MonkeyPatch) -> str:
     name = next(NAMES)
     monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     return name
+
+
+@pytest.fixture(autouse=True)
+def no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put back the number of the job that a user's module sets."""
+    monkeypatch.setenv("SLURM_JOB_ID", "")

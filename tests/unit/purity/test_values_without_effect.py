@@ -247,6 +247,20 @@ class Cases(Loader):
 loader = Cases()
 """,
     ),
+    "names of the machine and of the job": Correct(
+        """
+import socket
+os.environ["SLURM_JOB_ID"] = str(random.randrange(10**6, 10**7))
+class Named:
+    def __init__(self):
+        self.job = os.environ["SLURM_JOB_ID"]
+        self.number = int(self.job)
+        self.host = socket.gethostname()
+    def __call__(self, x):
+        return {"x": x}
+transform = Named()
+""",
+    ),
     "counters and results in closures of functions that are called": Correct(
         """
 def counted(function):
