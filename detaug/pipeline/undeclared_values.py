@@ -3,7 +3,8 @@
 Left out are values that differ between two correct runs, or are too large to look at:
 - generators, which are seeded for every batch;
 - memory maps, arrays of more than a few MB, and what lies on a GPU: they are data;
-- numbers and texts that are the time, the process, an address, the machine or a cluster's job;
+- numbers and texts that are the time, the process, an address, the machine or a cluster's job, but
+  for seeds that batches are made with;
 - arrays that a method overwrites as a whole, or that a constructor leaves as `numpy.empty` does:
   memory to work in, which may begin with anything;
 - private attributes of libraries' objects, where these keep what they have computed;
@@ -300,6 +301,8 @@ def _by_attribute(
     digest = _Reader().digest
 
     def is_compared(path: ValuePath, value: Any) -> bool:
+        if _is_seed_in_use(path, value, code):
+            return True
         return _is_compared(path, value) and not _is_working_memory(path, value, code)
 
     for root in roots:
@@ -376,6 +379,18 @@ def _is_working_memory(path: ValuePath, value: Any, code: Collection[Any]) -> bo
     if any(map(makes_batches, writers)):
         return True
     return bool(readers) and all(map(makes_batches, readers))
+
+
+def _is_seed_in_use(path: ValuePath, value: Any, code: Collection[Any]) -> bool:
+    """Return whether an attribute is a seed that decides batches: it may be a time or a number.
+
+    A seed that only a constructor uses decides none, because generators are seeded for every batch.
+    """
+    name = path.attribute.removeprefix(".")
+    if "seed" not in name.lower() or not isinstance(value, (int, np.integer, str)):
+        return False
+    holder = path.holder
+    return holder is not None and is_the_users_own(holder) and name in names_in_code(code)
 
 
 def _is_compared_object(value: Any) -> bool:

@@ -271,6 +271,17 @@ transform = Scale()
 """,
         "transform.weights",
     ),
+    "a seed from the clock that batches are made with": Case(
+        """
+class Noise:
+    def __init__(self):
+        self.seed = time.time_ns()
+    def __call__(self, x):
+        return {"x": x + np.random.default_rng(self.seed).random(8)}
+transform = Noise()
+""",
+        "transform.seed",
+    ),
     "an array that a method of the program's overwrites": Case(
         """
 class Normalize:

@@ -247,6 +247,17 @@ class Cases(Loader):
 loader = Cases()
 """,
     ),
+    "a seed from the clock of a generator that is seeded for every batch": Correct(
+        """
+class Noise:
+    def __init__(self):
+        self.seed = time.time_ns()
+        self.rng = np.random.default_rng(self.seed)
+    def __call__(self, x):
+        return {"x": x + self.rng.random(8)}
+transform = Noise()
+""",
+    ),
     "names of the machine and of the job": Correct(
         """
 import socket
