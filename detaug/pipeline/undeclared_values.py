@@ -75,7 +75,8 @@ _NEAR_NOW = 7 * 86_400.0
 _NEAR_TODAY = 7
 #: Times count seconds, milliseconds, microseconds or nanoseconds since 1970.
 _UNITS = (1.0, 1e3, 1e6, 1e9)
-#: Characters of the shortest name of a job.
+_NUMBERS = re.compile(r"\d+")
+#: Characters of the shortest name of a job, and digits of the shortest number of a process.
 _SHORTEST_JOB = 4
 #: Where Linux puts the objects of a 64-bit process.
 _ADDRESSES = range(2**46, 2**47)
@@ -447,7 +448,13 @@ def _is_text_of_this_process(text: str) -> bool:
 
 
 def names_the_job(text: str) -> bool:
-    """Return whether the text of a value is the machine's name, or a name of a cluster's job."""
+    """Return whether a value's text names the machine or the job, or has the process's number.
+
+    As in ``"run_31415"``; a number of few digits may as well be that of a case.
+    """
+    process = str(os.getpid())
+    if len(process) >= _SHORTEST_JOB and process in _NUMBERS.findall(text):
+        return True
     names = {socket.gethostname()}
     for variable, value in os.environ.items():
         # SLURM_JOB_ID, PBS_JOBNAME, LSB_JOBID; a shorter value is more likely a setting's.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import types
 from contextlib import ExitStack
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from typing import NamedTuple
 import click
 import pytest
 
-from detaug.pipeline.undeclared_values import variables_in
+from detaug.pipeline.undeclared_values import names_the_job, variables_in
 from tests.processes.purity.ways import listening
 from tests.unit.purity.users_modules import Program
 
@@ -874,3 +875,14 @@ def test_what_a_librarys_object_has_not_filled_yet_is_not_compared(monkeypatch):
     in_both = [path for path in program if path in fresh and program[path] != fresh[path]]
     assert in_both
     assert all("OF_THE_USER" in path for path in in_both)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_name"),
+    [("'run_54321'", True), ("'/tmp/54321-a/b'", True), ("'154321'", False)],
+)
+def test_a_text_with_the_number_of_the_process_names_the_job(
+    text: str, is_name: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: 54321)
+    assert names_the_job(text) == is_name
