@@ -123,6 +123,8 @@ _SETTINGS = (
 )
 #: Libraries whose objects count what the program does.
 _OF_PROGRESS = ("tqdm", "tensorboard", "tensorboardX", "wandb", "mlflow", "rich", "loguru")
+#: Libraries whose objects are functions, with what was compiled of them so far.
+_OF_COMPILERS = ("numba",)
 
 
 def code_of(pristine: PipelineSnapshot) -> list[Any]:
@@ -402,7 +404,7 @@ def _is_compared_object(value: Any) -> bool:
     if is_users_module(module):
         return True
     top = module.partition(".")[0]
-    return top not in sys.stdlib_module_names and top not in _OF_PROGRESS
+    return top not in sys.stdlib_module_names and top not in (*_OF_PROGRESS, *_OF_COMPILERS)
 
 
 def _is_detaugs(holder: Any) -> bool:

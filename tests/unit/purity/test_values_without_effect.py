@@ -833,6 +833,22 @@ def transform(x):
 """,
         "STARTED = datetime.datetime.now()",
     ),
+    "a kernel that is compiled on its first call": Correct(
+        """
+import numba
+@numba.njit
+def scaled(x):
+    return x * 2
+class Scale:
+    def __init__(self):
+        self.kernel = scaled
+    def __call__(self, x):
+        return {"x": self.kernel(x)}
+transform = Scale()
+scaled(np.zeros(8))
+""",
+        "scaled(np.zeros(8, np.float32))",
+    ),
 }
 
 
