@@ -7,6 +7,7 @@ seeded for every batch.
 
 from __future__ import annotations
 
+import functools
 import types
 from array import array
 from collections import UserDict, UserList, deque
@@ -108,6 +109,7 @@ def values_in(
     objects: bool = False,
     most: int = MOST_OBJECTS,
     keys: bool = False,
+    stored: Callable[[Any], Iterable[Any]] | None = None,
 ) -> Iterator[tuple[str, Value]]:
     """Yield the plain values in objects by path, the nearest first; of containers their length too.
 
@@ -120,15 +122,17 @@ def values_in(
         objects: also yield the class of every object.
         most: the largest number of objects that are searched.
         keys: also yield the keys of dicts, sorted.
+        stored: returns what an object holds that no attribute shows; None for nothing.
     """
     digest = digest or digest_of
     closed: set[int] = set()
+    parts = functools.partial(_parts_by_path, stored=stored)
 
     def is_entered(value: Any) -> bool:
         return id(value) not in closed
 
     edges = [(ValuePath(path), value) for path, value in roots]
-    for path, value in walk(edges, most, into=is_entered, parts=_parts_by_path, plain=True):
+    for path, value in walk(edges, most, into=is_entered, parts=parts, plain=True):
         assert isinstance(path, ValuePath)
         # Objects that are not opened count towards `most` as well, so that the walk through a large
         # library's object ends.
@@ -151,20 +155,35 @@ def values_in(
             yield str(path), path.value(f"an object of type {type(value).__qualname__}")
 
 
-def _parts_by_path(path: str, value: Any) -> Iterator[Edge]:
-    """Yield an object's parts by their paths."""
+def _parts_by_path(
+    path: str, value: Any, stored: Callable[[Any], Iterable[Any]] | None
+) -> Iterator[Edge]:
+    """Yield an object's parts by their paths; those that `stored` returns come first.
+
+    The object may refer to these itself, by references that have no name.
+    """
     assert isinstance(path, ValuePath)
+    if stored is not None and not isinstance(value, _CONTAINERS):
+        for index, part in enumerate(stored(value)):
+            yield _path_of_part(path, value, f".<stored>[{index}]", ".<stored>"), part
     for label, part in parts_of(value):
-        part_path = ValuePath(path + label)
         if isinstance(value, _CONTAINERS):
+            part_path = ValuePath(path + label)
             part_path.owner = path.owner
             part_path.attribute = path.attribute
             part_path.holder = path.holder
         else:
-            part_path.owner = str(path)
-            part_path.attribute = label
-            part_path.holder = value
+            part_path = _path_of_part(path, value, label, label)
         yield part_path, part
+
+
+def _path_of_part(path: str, holder: Any, label: str, attribute: str) -> ValuePath:
+    """Return the path of a part of an object; `label` is written after the object's path."""
+    part_path = ValuePath(path + label)
+    part_path.owner = str(path)
+    part_path.attribute = attribute
+    part_path.holder = holder
+    return part_path
 
 
 def text_of(value: Any, digest: Callable[[Any], str]) -> str | None:

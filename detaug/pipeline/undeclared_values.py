@@ -7,7 +7,8 @@ Left out are values that differ between two correct runs, or are too large to lo
   for seeds that batches are made with;
 - arrays that a method overwrites as a whole, or that a constructor leaves as `numpy.empty` does:
   memory to work in, which may begin with anything;
-- private attributes of libraries' objects, where these keep what they have computed;
+- private attributes of libraries' objects, where these keep what they have computed, but for
+  arrays;
 - objects of the standard library that hold no settings: locks, loggers, compiled patterns.
 """
 
@@ -38,6 +39,7 @@ import xxhash
 
 from detaug.objects.description import is_mapped
 from detaug.objects.references import is_the_users_own, is_users_module
+from detaug.objects.stored import stored_arrays
 from detaug.objects.tensor_pickling import has_plain_memory
 from detaug.objects.values import Value, ValuePath, digest_of, is_table, values_in
 from detaug.objects.variables import (
@@ -62,6 +64,8 @@ _MOST_KEPT = 400
 #: Bytes. Larger arrays are data, and so are all once this much was read.
 _LARGEST_ARRAY = 4 * 2**20
 _MOST_BYTES = 32 * 2**20
+#: How many objects are asked for what they store.
+_MOST_STORED = 32
 #: Of longer lists and dicts of plain values, and of larger tables, only the length is compared.
 _MOST_ITEMS = 100_000
 #: How many objects are searched for attributes that a program has set.
@@ -301,15 +305,24 @@ def _by_attribute(
     """Return values by path, grouped by the attribute (or the root) that they lie in."""
     groups: dict[tuple[str, str, str], dict[str, Value]] = {}
     # One reader for all roots, because it limits the bytes that are read in total.
-    digest = _Reader().digest
+    reader = _Reader()
 
     def is_compared(path: ValuePath, value: Any) -> bool:
+        if isinstance(value, np.random.SeedSequence):
+            return _is_used_by_batches(path, code)
         if _is_seed_in_use(path, value, code):
             return True
         return _is_compared(path, value) and not _is_working_memory(path, value, code)
 
     for root in roots:
-        values = values_in([root], is_compared, digest, most=_MOST_OBJECTS, keys=True)
+        values = values_in(
+            [root],
+            is_compared,
+            reader.digest,
+            most=_MOST_OBJECTS,
+            keys=True,
+            stored=reader.stored,
+        )
         for path, value in islice(values, _MOST_LOOKED_AT):
             if _is_detaugs(value.holder):
                 # Its own attributes are declared.
@@ -353,11 +366,17 @@ def _is_a_librarys(path: ValuePath, value: Any) -> bool:
     if holder is None or is_the_users_own(holder):
         return False
     if path.attribute.startswith("._") and path.attribute not in _OF_MODULES:
-        return True
+        return not _has_arrays(value)
     if isinstance(holder, (types.ModuleType, type, *_SETTINGS)):
         return False
     # Empty until the object is called, as the params of albumentations' transforms are.
     return isinstance(value, _CONTAINERS) and not value
+
+
+def _has_arrays(value: Any) -> bool:
+    """Return whether a private attribute may hold what a constructor was given, and no cache."""
+    items = value if isinstance(value, tuple) else (value,)
+    return all(isinstance(item, (np.ndarray, torch.Tensor)) for item in items)
 
 
 def _is_working_memory(path: ValuePath, value: Any, code: Collection[Any]) -> bool:
@@ -389,11 +408,17 @@ def _is_seed_in_use(path: ValuePath, value: Any, code: Collection[Any]) -> bool:
 
     A seed that only a constructor uses decides none, because generators are seeded for every batch.
     """
-    name = path.attribute.removeprefix(".")
-    if "seed" not in name.lower() or not isinstance(value, (int, np.integer, str)):
+    if "seed" not in path.attribute.lower() or not isinstance(value, (int, np.integer, str)):
         return False
+    return _is_used_by_batches(path, code)
+
+
+def _is_used_by_batches(path: ValuePath, code: Collection[Any]) -> bool:
+    """Return whether code of the user's, other than constructors, uses an attribute."""
     holder = path.holder
-    return holder is not None and is_the_users_own(holder) and name in names_in_code(code)
+    if holder is None or not is_the_users_own(holder):
+        return False
+    return path.attribute.removeprefix(".") in names_in_code(code)
 
 
 def _is_compared_object(value: Any) -> bool:
@@ -470,6 +495,19 @@ class _Reader:
 
     def __init__(self) -> None:
         self._room = _MOST_BYTES
+        self._num_stored = 0
+
+    def stored(self, value: Any) -> list[np.ndarray]:
+        """Return the arrays that an object stores and shows in no attribute.
+
+        Of more than a few objects they are data: images, for example.
+        """
+        if self._num_stored == _MOST_STORED:
+            return []
+        arrays = stored_arrays(value)
+        if arrays:
+            self._num_stored += 1
+        return arrays
 
     def digest(self, value: Any) -> str:
         """Return a digest; for data a text, `NOT_COMPARED`."""

@@ -473,6 +473,141 @@ def transform(x):
     ),
 }
 
+#: Numbers in objects of libraries that show them in no public attribute.
+IN_LIBRARIES = {
+    "a curve of SciPy's": Case(
+        """
+from scipy.interpolate import make_interp_spline
+class Tone:
+    def __init__(self):
+        self.curve = make_interp_spline(np.arange(6.0), np.random.rand(6))
+    def __call__(self, x):
+        return {"x": self.curve(x)}
+transform = Tone()
+""",
+        "transform.curve._c",
+    ),
+    "a piecewise polynomial, in slots": Case(
+        """
+from scipy.interpolate import PchipInterpolator
+class Tone:
+    def __init__(self):
+        self.curve = PchipInterpolator(np.arange(6.0), np.random.rand(6))
+    def __call__(self, x):
+        return {"x": self.curve(x)}
+transform = Tone()
+""",
+        "transform.curve._c",
+    ),
+    "a field on a grid": Case(
+        """
+from scipy.interpolate import RegularGridInterpolator
+class Field:
+    def __init__(self):
+        grid = np.sort(np.random.rand(4))
+        self.field = RegularGridInterpolator((grid, grid), np.eye(4))
+    def __call__(self, x):
+        return {"x": x * self.field([[0.5, 0.5]])[0]}
+transform = Field()
+""",
+        "transform.field._grid[0]",
+    ),
+    "a rotation": Case(
+        """
+from scipy.spatial.transform import Rotation
+class Turn:
+    def __init__(self):
+        self.turns = {"first": Rotation.random(random_state=np.random.randint(9**9))}
+    def __call__(self, x):
+        return {"x": self.turns["first"].apply(x[:3])}
+transform = Turn()
+""",
+        "transform.turns['first']._quat",
+    ),
+    "a tree of points": Case(
+        """
+from scipy.spatial import KDTree
+class Distance:
+    def __init__(self):
+        self.tree = KDTree(np.random.rand(40, 3))
+    def __call__(self, x):
+        return {"x": x + self.tree.query(x[:3])[0]}
+transform = Distance()
+""",
+        "transform.tree.<stored>[0]",
+    ),
+    "an image in a module": Case(
+        """
+import SimpleITK
+FIELD = SimpleITK.GetImageFromArray(np.random.rand(2, 4))
+def transform(x):
+    return {"x": x * SimpleITK.GetArrayFromImage(FIELD)[0, 0]}
+""",
+        "users_module.FIELD.<stored>[0]",
+    ),
+    "an image with its header": Case(
+        """
+import nibabel
+class Template:
+    def __init__(self):
+        self.image = nibabel.Nifti1Image(np.random.rand(2, 2, 2), np.eye(4))
+    def __call__(self, x):
+        return {"x": x * self.image.get_fdata()[0, 0, 0]}
+transform = Template()
+""",
+        "transform.image._dataobj",
+    ),
+    "a picture": Case(
+        """
+from PIL import Image
+class Texture:
+    def __init__(self):
+        self.texture = Image.fromarray(np.random.randint(0, 255, (6, 6), dtype=np.uint8))
+    def __call__(self, x):
+        return {"x": x * np.asarray(self.texture)[0, 0]}
+transform = Texture()
+""",
+        "transform.texture.<stored>[0]",
+    ),
+    "a table for C": Case(
+        """
+import ctypes
+class Table:
+    def __init__(self):
+        self.table = (ctypes.c_double * 4)(*np.random.rand(4))
+    def __call__(self, x):
+        return {"x": x * self.table[2]}
+transform = Table()
+""",
+        "transform.table.<stored>[0]",
+    ),
+    "a structure of C": Case(
+        """
+import ctypes
+class Point(ctypes.Structure):
+    _fields_ = [("x", ctypes.c_double), ("y", ctypes.c_float)]
+class Shift:
+    def __init__(self):
+        self.by = Point(*np.random.rand(2))
+    def __call__(self, x):
+        return {"x": x + self.by.x}
+transform = Shift()
+""",
+        "transform.by.<stored>[0]",
+    ),
+    "a sequence of seeds that batches use": Case(
+        """
+class Noise:
+    def __init__(self):
+        self.seeds = np.random.SeedSequence()
+    def __call__(self, x):
+        return {"x": x + np.random.default_rng(self.seeds).random(8)}
+transform = Noise()
+""",
+        "transform.seeds.<stored>[0]",
+    ),
+}
+
 #: Names and order of files, which are data wherever the files lie.
 FILES = {
     "an order of files": Case(
@@ -938,7 +1073,7 @@ def transform(x):
 }
 
 
-CASES = {**DRAWN, **FILES, **SET}
+CASES = {**DRAWN, **IN_LIBRARIES, **FILES, **SET}
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -833,6 +833,32 @@ def transform(x):
 """,
         "STARTED = datetime.datetime.now()",
     ),
+    "objects of libraries that hold the same numbers": Correct(
+        """
+import ctypes
+import SimpleITK
+from PIL import Image
+from scipy.interpolate import CubicSpline
+from scipy.spatial import Delaunay, KDTree
+from scipy.spatial.transform import Rotation
+POINTS = np.random.default_rng(1).random((40, 3))
+FIELD = SimpleITK.GetImageFromArray(np.eye(4))
+class Change:
+    def __init__(self):
+        self.curve = CubicSpline(np.arange(6.0), np.arange(6.0) ** 2)
+        self.turn = Rotation.from_euler("z", 30, degrees=True)
+        self.tree = KDTree(POINTS)
+        self.mesh = Delaunay(POINTS)
+        self.shift = SimpleITK.Euler3DTransform()
+        self.texture = Image.fromarray(np.eye(4, dtype=np.uint8))
+        self.table = (ctypes.c_float * 3)(1, 2, 3)
+    def __call__(self, x):
+        x = self.curve(x) + self.tree.query(POINTS[0])[0] + self.table[1]
+        return {"x": x + self.mesh.find_simplex(POINTS[0]) + FIELD.GetPixel(0, 0)}
+transform = Change()
+""",
+        "transform(np.zeros(8))",
+    ),
     "a kernel that is compiled on its first call": Correct(
         """
 import numba
@@ -848,6 +874,30 @@ transform = Scale()
 scaled(np.zeros(8))
 """,
         "scaled(np.zeros(8, np.float32))",
+    ),
+    "an image that keeps what was read of it": Correct(
+        """
+import nibabel
+class Template:
+    def __init__(self):
+        self.image = nibabel.Nifti1Image(np.arange(8.0).reshape(2, 2, 2), np.eye(4))
+    def __call__(self, x):
+        return {"x": x * self.image.get_fdata()[1, 1, 1]}
+transform = Template()
+if np.random.rand() < 0.5:
+    transform(1.0)
+""",
+    ),
+    "a sequence of seeds for generators of the constructor": Correct(
+        """
+class Noise:
+    def __init__(self):
+        self.seeds = np.random.SeedSequence()
+        self.rng, self.other = map(np.random.default_rng, self.seeds.spawn(2))
+    def __call__(self, x):
+        return {"x": x + self.rng.random(8) * self.other.random()}
+transform = Noise()
+""",
     ),
 }
 

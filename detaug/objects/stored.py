@@ -1,0 +1,75 @@
+"""The numbers that libraries' objects store and show in no attribute: images, trees, tables for C.
+
+They are in what such an object gives to `pickle`. Its class has the method for that, so it has run
+before: when the pipeline was copied.
+"""
+
+from __future__ import annotations
+
+import pickle
+from contextlib import suppress
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from detaug.objects.references import is_the_users_own
+from detaug.objects.walking import attributes_of, leaves, slots_of
+
+_PICKLING = ("__reduce_ex__", "__reduce__", "__getstate__")
+#: How many parts of what an object stores are looked at.
+_MOST_PARTS = 1_000
+
+
+def stored_arrays(value: Any) -> list[np.ndarray]:
+    """Return the arrays that an object stores when it is pickled, and has not as attributes.
+
+    Bytes are an array of uint8. Arrays of bytes are left out: they are memory, and may hold
+    addresses, as the nodes of SciPy's trees do.
+
+    Returns:
+        The arrays in their order; none if a class of the user's says what is stored, or none does,
+        or the object cannot be pickled.
+    """
+    kind: Any = type(value)
+    if not _is_stored_by_library(kind):
+        return []
+    try:
+        stored = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+    except Exception:
+        # A library may raise anything. What cannot be pickled is told when it is copied.
+        return []
+    if not isinstance(stored, tuple):
+        return []
+    shown = {id(item) for item in slots_of(value).values()}
+    shown.update(map(id, (attributes_of(value) or {}).values()))
+    arrays = []
+    # The arguments of the constructor, and the state.
+    for _, part in islice(leaves(stored[1:3]), _MOST_PARTS):
+        array = _array_of(part)
+        if array is not None and id(part) not in shown:
+            arrays.append(array)
+    return arrays
+
+
+def _array_of(part: Any) -> np.ndarray | None:
+    if isinstance(part, (bytes, bytearray)) and part:
+        return np.frombuffer(part, np.uint8)
+    if isinstance(part, pickle.PickleBuffer):
+        # The object's own memory. If it has gaps, it has no such view.
+        with suppress(BufferError):
+            return np.frombuffer(part.raw(), np.uint8)
+    if not isinstance(part, np.ndarray):
+        return None
+    has_numbers = part.dtype.kind in "iufc" and part.dtype.itemsize > 1
+    return part if has_numbers else None
+
+
+@lru_cache(maxsize=4096)
+def _is_stored_by_library(kind: type) -> bool:
+    """Return whether a class of a library's says what is stored of its objects."""
+    for owner in kind.__mro__:
+        if not vars(owner).keys().isdisjoint(_PICKLING):
+            return owner is not object and not is_the_users_own(owner)
+    return False
