@@ -37,20 +37,19 @@ import numpy as np
 import torch
 import xxhash
 
+from detaug.objects.attributes_in_code import (
+    ANY,
+    changed_attributes,
+    is_called_by_others,
+    overwritten_attributes,
+    uninitialised_attributes,
+)
 from detaug.objects.description import is_mapped
 from detaug.objects.references import is_the_users_own, is_users_module
 from detaug.objects.stored import stored_arrays
 from detaug.objects.tensor_pickling import has_plain_memory
 from detaug.objects.values import Value, ValuePath, digest_of, is_table, values_in
-from detaug.objects.variables import (
-    ANY,
-    changed_attributes,
-    is_called_by_others,
-    names_in_code,
-    overwritten_attributes,
-    uninitialised_attributes,
-    variables_of,
-)
+from detaug.objects.variables import names_in_code, variables_of
 from detaug.objects.walking import Edge, walk
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.seeding.generators import GENERATORS
