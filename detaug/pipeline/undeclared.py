@@ -21,14 +21,14 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from detaug.objects.differences import differences
+from detaug.objects.of_this_process import names_the_job
 from detaug.objects.variables import names_in_code
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
+from detaug.pipeline.set_attributes import Settings
 from detaug.pipeline.undeclared_values import (
-    Settings,
     attributes_of_pipeline,
     code_of,
     is_path,
-    names_the_job,
     variables_in,
     without_folders,
 )

@@ -18,33 +18,29 @@ import argparse
 import functools
 import os
 import re
-import socket
 import sys
-import threading
-import time
 import types
 from array import array
 from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Collection, Iterable, Mapping
-from datetime import date, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 from itertools import islice
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 import xxhash
 
 from detaug.objects.attributes_in_code import (
-    ANY,
-    changed_attributes,
     is_called_by_others,
     overwritten_attributes,
     uninitialised_attributes,
 )
 from detaug.objects.description import is_mapped
+from detaug.objects.of_this_process import is_of_this_process
 from detaug.objects.references import is_the_users_own, is_users_module
 from detaug.objects.stored import stored_arrays
 from detaug.objects.tensor_pickling import has_plain_memory
@@ -67,24 +63,8 @@ _MOST_BYTES = 32 * 2**20
 _MOST_STORED = 32
 #: Of longer lists and dicts of plain values, and of larger tables, only the length is compared.
 _MOST_ITEMS = 100_000
-#: How many objects are searched for attributes that a program has set.
-_MOST_SETTINGS = 1_000
-#: Bytes. Larger arrays are data, and not set from batch to batch.
-_LARGEST_SETTING = 65_536
 #: Attributes with more values than this are kept as one digest.
 _MOST_OF_ATTRIBUTE = 32
-#: A time that is this near to the present one (seconds, days) is that of the program.
-_NEAR_NOW = 7 * 86_400.0
-_NEAR_TODAY = 7
-#: Times count seconds, milliseconds, microseconds or nanoseconds since 1970.
-_UNITS = (1.0, 1e3, 1e6, 1e9)
-_NUMBERS = re.compile(r"\d+")
-#: Characters of the shortest name of a job, and digits of the shortest number of a process.
-_SHORTEST_JOB = 4
-#: Where Linux puts the objects of a 64-bit process.
-_ADDRESSES = range(2**46, 2**47)
-_DATE = re.compile(r"(20\d\d)[-_./]?([01]\d)[-_./]?([0-3]\d)")
-_UUID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?4[0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}", re.I)
 #: The text of a path or an address: it begins with a folder, or ends with a file's suffix.
 _PATH = re.compile(r"""['"](/|\.\.?/|~|[A-Za-z]:|[\w+]+://|.*/.*\.\w{1,6}(['"]|… ))""")
 #: A text with a slash, as `repr` writes it.
@@ -112,12 +92,11 @@ _PLAIN = (
     type,
     types.BuiltinFunctionType,
 )
-_NUMBER_OR_TEXT = (int, float, complex, str, bytes, type(None))
 #: Classes of set items: the text of such an item is the same in every process.
 _WITH_TEXT = (str, bytes, int, float, complex, type(None))
 _CONTAINERS = (dict, list, tuple, deque, set, frozenset, UserDict, UserList, ChainMap)
 #: Classes of Python's own whose instances hold a program's settings, or lead to its objects.
-_SETTINGS = (
+SETTINGS = (
     argparse.Namespace,
     types.SimpleNamespace,
     types.MappingProxyType,
@@ -150,102 +129,6 @@ def attributes_of_pipeline(pristine: PipelineSnapshot) -> dict[str, str]:
     return _texts_of(_roots(pristine), code_of(pristine))
 
 
-class _Attribute(NamedTuple):
-    """The attribute that a value is, or lies in.
-
-    Attributes:
-        owner: the path of the object that has it.
-        kind: that object's class.
-        name: the attribute.
-        is_plain: it is a number or a text, so that it can only be set.
-    """
-
-    owner: str
-    kind: type
-    name: str
-    is_plain: bool
-
-
-class Settings:
-    """The attributes of a pipeline that a program may set, as texts by path, at one moment.
-
-    They are those that the code which makes batches does not change. What code does is looked at
-    for attributes that differ only, because a library's classes have many methods.
-
-    Args:
-        pristine: the pipeline.
-    """
-
-    def __init__(self, pristine: PipelineSnapshot) -> None:
-        self.texts: dict[str, str] = {}
-        self._attributes: dict[str, _Attribute] = {}
-        source = pristine.source
-        roots = {
-            "data_loader": source.loader,
-            "transform": pristine.transform,
-            **source.originals(),
-        }
-        values = values_in(roots.items(), self._is_opened, _digest_of_little, most=_MOST_SETTINGS)
-        for path, value in values:
-            if path in self._attributes and not _is_detaugs(value.holder):
-                self.texts[path] = value.text
-
-    def _is_opened(self, path: ValuePath, value: Any) -> bool:
-        holder = path.holder
-        if holder is None:
-            return _is_compared(path, value)
-        if isinstance(holder, (type, types.ModuleType, types.FunctionType, *_SETTINGS)):
-            # Variables of modules, classes and functions are shared by all copies, and compared.
-            return False
-        name = path.attribute.removeprefix(".")
-        is_item = path != f"{path.owner}{path.attribute}"
-        is_plain = isinstance(value, _NUMBER_OR_TEXT) and not is_item
-        attribute = _Attribute(path.owner, type(holder), name, is_plain)
-        self._attributes[str(path)] = attribute
-        if isinstance(value, (list, tuple, deque)):
-            # A dict's length is left out: dicts grow where they are caches.
-            self._attributes[f"{path}.len()"] = attribute
-        return _is_compared(path, value)
-
-    def is_programs(self, path: str, names: Collection[str]) -> bool:
-        """Return whether no code that makes batches changes the value at a path.
-
-        Args:
-            path: the path.
-            names: those in the pipeline's code, see `names_in_code`.
-        """
-        while path in self._attributes:
-            attribute = self._attributes[path]
-            if _is_changed_by_batches(attribute, names):
-                return False
-            path = attribute.owner
-        return True
-
-
-def _is_changed_by_batches(attribute: _Attribute, names: Collection[str]) -> bool:
-    is_set, is_written = changed_attributes(attribute.kind)
-    methods = {*is_set.get(attribute.name, ()), *is_set.get(ANY, ())}
-    if not attribute.is_plain:
-        methods |= is_written.get(attribute.name, set())
-    if not is_the_users_own(attribute.kind):
-        # Which of its methods are called is not known.
-        return bool(methods)
-    kind = attribute.kind
-    return any(method in names or is_called_by_others(kind, method) for method in methods)
-
-
-def _digest_of_little(value: Any) -> str:
-    """Return the digest of a small array or container; of a larger one `NOT_COMPARED`."""
-    if isinstance(value, (np.ndarray, torch.Tensor)):
-        is_small = has_plain_memory(value) if isinstance(value, torch.Tensor) else True
-        if is_small and value.nbytes <= _LARGEST_SETTING and not is_mapped(value):
-            return digest_of(value)
-        return NOT_COMPARED
-    if is_table(value) or len(value) > _MOST_SETTINGS or not _has_texts(value):
-        return NOT_COMPARED
-    return _hashed(repr(sorted(map(repr, value)) if isinstance(value, (set, frozenset)) else value))
-
-
 def _roots(pristine: PipelineSnapshot) -> list[Edge]:
     source = pristine.source
     parts = {"data_loader": source.loader, "transform": pristine.transform}
@@ -275,7 +158,7 @@ def _lists_files(group: Mapping[str, Value]) -> bool:
 
 def _digest_of_group(group: Mapping[str, Value]) -> str:
     contents = [(path, value.text) for path, value in group.items()]
-    return _hashed(_below_common_folder(repr(contents)))
+    return hashed(_below_common_folder(repr(contents)))
 
 
 def _below_common_folder(text: str) -> str:
@@ -306,24 +189,24 @@ def _by_attribute(
     # One reader for all roots, because it limits the bytes that are read in total.
     reader = _Reader()
 
-    def is_compared(path: ValuePath, value: Any) -> bool:
+    def is_looked_at(path: ValuePath, value: Any) -> bool:
         if isinstance(value, np.random.SeedSequence):
             return _is_used_by_batches(path, code)
         if _is_seed_in_use(path, value, code):
             return True
-        return _is_compared(path, value) and not _is_working_memory(path, value, code)
+        return is_compared(path, value) and not _is_working_memory(path, value, code)
 
     for root in roots:
         values = values_in(
             [root],
-            is_compared,
+            is_looked_at,
             reader.digest,
             most=_MOST_OBJECTS,
             keys=True,
             stored=reader.stored,
         )
         for path, value in islice(values, _MOST_LOOKED_AT):
-            if _is_detaugs(value.holder):
+            if is_detaugs(value.holder):
                 # Its own attributes are declared.
                 continue
             attribute = f"{value.owner}{value.attribute}" or root[0]
@@ -339,22 +222,22 @@ def _shortened(texts: dict[str, str]) -> dict[str, str]:
     items = list(texts.items())
     rest = items[_MOST_KEPT:]
     kept = dict(items[:_MOST_KEPT])
-    kept["the rest"] = f"{len(rest)} values, {_hashed(without_folders(repr(rest)))}"
+    kept["the rest"] = f"{len(rest)} values, {hashed(without_folders(repr(rest)))}"
     return kept
 
 
-def _is_compared(path: ValuePath, value: Any) -> bool:
+def is_compared(path: ValuePath, value: Any) -> bool:
     """Return whether a value is to be compared, or leads to values that are."""
     # A part without a name (".~0") may have another number in another process.
     if isinstance(value, GENERATORS) or path.attribute.startswith(".~"):
         return False
     if _is_a_librarys(path, value):
         return False
-    if _is_of_this_process(value):
+    if is_of_this_process(value):
         return False
     if isinstance(value, (int, float, str, np.integer, np.floating)):
         return True
-    if isinstance(value, (*_PLAIN, *_CONTAINERS, *_SETTINGS)):
+    if isinstance(value, (*_PLAIN, *_CONTAINERS, *SETTINGS)):
         return True
     return _is_compared_object(value)
 
@@ -366,7 +249,7 @@ def _is_a_librarys(path: ValuePath, value: Any) -> bool:
         return False
     if path.attribute.startswith("._") and path.attribute not in _OF_MODULES:
         return not _has_arrays(value)
-    if isinstance(holder, (types.ModuleType, type, *_SETTINGS)):
+    if isinstance(holder, (types.ModuleType, type, *SETTINGS)):
         return False
     # Empty until the object is called, as the params of albumentations' transforms are.
     return isinstance(value, _CONTAINERS) and not value
@@ -431,62 +314,9 @@ def _is_compared_object(value: Any) -> bool:
     return top not in sys.stdlib_module_names and top not in (*_OF_PROGRESS, *_OF_COMPILERS)
 
 
-def _is_detaugs(holder: Any) -> bool:
+def is_detaugs(holder: Any) -> bool:
+    """Return whether an object is of a class of detaug's."""
     return type(holder).__module__.startswith("detaug.")
-
-
-def _is_of_this_process(value: Any) -> bool:
-    """Return whether a number or text is the time, the process or an address."""
-    if isinstance(value, (int, float, np.integer, np.floating)):
-        return _is_number_of_this_process(value)
-    return isinstance(value, str) and _is_text_of_this_process(value)
-
-
-def _is_number_of_this_process(number: Any) -> bool:
-    """Return whether a number is this process's, a time, or an address."""
-    # Only the current ids can be recognised; an earlier process's id looks like a setting.
-    if number in (os.getpid(), os.getppid(), threading.get_ident()):
-        return True
-    if not 1e9 < number < 1e19:
-        # It is no time since 2001.
-        return False
-    if isinstance(number, (int, np.integer)) and int(number) in _ADDRESSES:
-        return True
-    now = time.time()
-    return any(abs(number / unit - now) < _NEAR_NOW for unit in _UNITS)
-
-
-def _is_text_of_this_process(text: str) -> bool:
-    """Return whether a text has today's date in it, or is a random identifier."""
-    if len(text) > 200:
-        return False
-    if _UUID.fullmatch(text):
-        return True
-    match = _DATE.search(text)
-    if match is None:
-        return False
-    year, month, day_of_month = match.groups()
-    try:
-        day = date(int(year), int(month), int(day_of_month))
-    except ValueError:
-        return False
-    return abs((date.today() - day).days) <= _NEAR_TODAY
-
-
-def names_the_job(text: str) -> bool:
-    """Return whether a value's text names the machine or the job, or has the process's number.
-
-    As in ``"run_31415"``; a number of few digits may as well be that of a case.
-    """
-    process = str(os.getpid())
-    if len(process) >= _SHORTEST_JOB and process in _NUMBERS.findall(text):
-        return True
-    names = {socket.gethostname()}
-    for variable, value in os.environ.items():
-        # SLURM_JOB_ID, PBS_JOBNAME, LSB_JOBID; a shorter value is more likely a setting's.
-        if "JOB" in variable and len(value) >= _SHORTEST_JOB:
-            names.add(value)
-    return text.strip("'") in names
 
 
 class _Reader:
@@ -517,11 +347,11 @@ class _Reader:
         if len(value) > _MOST_ITEMS:
             return NOT_COMPARED
         if isinstance(value, (set, frozenset)):
-            if not _has_texts(value):
+            if not has_texts(value):
                 return NOT_COMPARED
             # Sorted: a set's order differs from process to process.
             value = sorted(map(repr, value))
-        return _hashed(_below_common_folder(repr(value)))
+        return hashed(_below_common_folder(repr(value)))
 
     def _digest_of_array(self, array: Any) -> str:
         # Sparse, nested and quantised tensors, and those on a GPU, have no bytes to be read.
@@ -544,7 +374,7 @@ def _digest_of_table(table: Any) -> str:
     return digest_of(table)
 
 
-def _has_texts(items: Iterable[Any]) -> bool:
+def has_texts(items: Iterable[Any]) -> bool:
     """Return whether all items have a text that is the same in every process."""
     return all(isinstance(item, _WITH_TEXT) for item in items)
 
@@ -554,5 +384,6 @@ def without_folders(text: str) -> str:
     return _FOLDERS.sub("", text)
 
 
-def _hashed(text: str) -> str:
+def hashed(text: str) -> str:
+    """Return a short digest of a text."""
     return xxhash.xxh3_128_hexdigest(text.encode("utf-8", "surrogatepass"))[:12]

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import click
 import pytest
 
-from detaug.pipeline.undeclared_values import names_the_job, variables_in
+from detaug.objects.of_this_process import names_the_job
+from detaug.pipeline.undeclared_values import variables_in
 from tests.processes.purity.ways import listening
 from tests.unit.purity.users_modules import Program
 
