@@ -148,7 +148,7 @@ def test_fork_while_another_thread_maps_memory_does_not_keep_it(
     for thread in threads:
         thread.start()
     try:
-        inherited = sum(in_a_child(count) for _ in range(100))
+        inherited = sum(in_a_child(count) for _ in range(40))
     finally:
         forked_enough.set()
         for thread in threads:
