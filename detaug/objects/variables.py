@@ -259,19 +259,26 @@ class _Search:
 
     def _follow(self, read: Read, function: types.FunctionType) -> None:
         """Add the variable that a read leads to; if that is code, look at it instead."""
+        for number in range(len(read.steps)):
+            # As of `PRESET` in `PRESET.strength`.
+            self._add_choice(read._replace(steps=read.steps[:number]), function)
         path, value = self._followed(read, function)
         if not path:
             return
         if _is_code(value):
             self._add(value)
-            name = read.root
-            if read.steps:
-                name = read.steps[-1][1]
-            if isinstance(value, _NAMED) and value.__name__ != name:
-                # A variable that says which function or class is used.
-                self.variables[f"{path}.__qualname__"] = value.__qualname__
+            self._add_choice(read, function)
             return
         self._add_variable(path, value)
+
+    def _add_choice(self, read: Read, function: types.FunctionType) -> None:
+        """If a read leads to a variable that says which function or class is used, add its name."""
+        path, value = self._followed(read, function)
+        name = read.root
+        if read.steps:
+            name = read.steps[-1][1]
+        if path and isinstance(value, _NAMED) and value.__name__ != name:
+            self.variables[f"{path}.__qualname__"] = value.__qualname__
 
     def _followed(self, read: Read, function: types.FunctionType) -> _Variable:
         """Return the value that a read leads to; the path is empty if that is a library's."""

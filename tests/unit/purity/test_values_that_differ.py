@@ -1039,6 +1039,36 @@ transform = Scale()
         "users_module.VALUES['gain']",
         "VALUES['gain'] = 2.0",
     ),
+    "which class a variable stands for": Case(
+        """
+class Weak:
+    gain = 1.0
+    class noise:
+        sigma = 0.1
+class Strong:
+    gain = 2.0
+    class noise:
+        sigma = 0.1
+ACTIVE = Weak
+def transform(x):
+    return {"x": x * ACTIVE.gain}
+""",
+        "users_module.ACTIVE.__qualname__",
+        "ACTIVE = Strong",
+    ),
+    "which class an item stands for, in an object": Case(
+        """
+class Weak:
+    gain = 1.0
+class Strong:
+    gain = 2.0
+CONFIG = types.SimpleNamespace(presets={"train": Weak})
+def transform(x):
+    return {"x": x * CONFIG.presets["train"].gain}
+""",
+        "users_module.CONFIG.presets['train'].__qualname__",
+        "CONFIG.presets['train'] = Strong",
+    ),
     "an attribute of a metaclass": Case(
         """
 class Settings(type):
