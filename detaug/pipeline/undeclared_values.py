@@ -186,15 +186,16 @@ def _by_attribute(
 ) -> dict[tuple[str, str, str], dict[str, Value]]:
     """Return values by path, grouped by the attribute (or the root) that they lie in."""
     groups: dict[tuple[str, str, str], dict[str, Value]] = {}
+    names = _Names(code)
     # One reader for all roots, because it limits the bytes that are read in total.
     reader = _Reader()
 
     def is_looked_at(path: ValuePath, value: Any) -> bool:
         if isinstance(value, np.random.SeedSequence):
-            return _is_used_by_batches(path, code)
-        if _is_seed_in_use(path, value, code):
+            return _is_used_by_batches(path, names)
+        if _is_seed_in_use(path, value, names):
             return True
-        return is_compared(path, value) and not _is_working_memory(path, value, code)
+        return is_compared(path, value) and not _is_working_memory(path, value, names)
 
     for root in roots:
         values = values_in(
@@ -261,7 +262,7 @@ def _has_arrays(value: Any) -> bool:
     return all(isinstance(item, (np.ndarray, torch.Tensor)) for item in items)
 
 
-def _is_working_memory(path: ValuePath, value: Any, code: Collection[Any]) -> bool:
+def _is_working_memory(path: ValuePath, value: Any, names: _Names) -> bool:
     """Return whether an array may begin with anything, since batches write to it before they read.
 
     The code that makes batches overwrites it as a whole; or it is as `numpy.empty` has made it, and
@@ -275,32 +276,31 @@ def _is_working_memory(path: ValuePath, value: Any, code: Collection[Any]) -> bo
     readers = uninitialised_attributes(kind).get(name, ())
     if not writers and not readers:
         return False
-    names = names_in_code(code)
 
     def makes_batches(method: str) -> bool:
-        return method in names or is_called_by_others(kind, method)
+        return is_called_by_others(kind, method) or method in names
 
     if any(map(makes_batches, writers)):
         return True
     return bool(readers) and all(map(makes_batches, readers))
 
 
-def _is_seed_in_use(path: ValuePath, value: Any, code: Collection[Any]) -> bool:
+def _is_seed_in_use(path: ValuePath, value: Any, names: _Names) -> bool:
     """Return whether an attribute is a seed that decides batches: it may be a time or a number.
 
     A seed that only a constructor uses decides none, because generators are seeded for every batch.
     """
     if "seed" not in path.attribute.lower() or not isinstance(value, (int, np.integer, str)):
         return False
-    return _is_used_by_batches(path, code)
+    return _is_used_by_batches(path, names)
 
 
-def _is_used_by_batches(path: ValuePath, code: Collection[Any]) -> bool:
+def _is_used_by_batches(path: ValuePath, names: _Names) -> bool:
     """Return whether code of the user's, other than constructors, uses an attribute."""
     holder = path.holder
     if holder is None or not is_the_users_own(holder):
         return False
-    return path.attribute.removeprefix(".") in names_in_code(code)
+    return path.attribute.removeprefix(".") in names
 
 
 def _is_compared_object(value: Any) -> bool:
@@ -317,6 +317,24 @@ def _is_compared_object(value: Any) -> bool:
 def is_detaugs(holder: Any) -> bool:
     """Return whether an object is of a class of detaug's."""
     return type(holder).__module__.startswith("detaug.")
+
+
+class _Names:
+    """The names in a pipeline's code, which are looked for when they are first needed.
+
+    Args:
+        code: the pipeline's classes and functions.
+    """
+
+    def __init__(self, code: Iterable[Any]) -> None:
+        self._code = code
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._all
+
+    @functools.cached_property
+    def _all(self) -> frozenset[str]:
+        return names_in_code(self._code)
 
 
 class _Reader:

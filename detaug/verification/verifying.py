@@ -49,7 +49,8 @@ def verify(
             or ``"path/to/file.py:factory"``. Called some thirty times.
         batches: number of batches that every row compares.
         seed: the one seed of all rows; None: the augmenter's own, else 1234.
-        processes: numbers of worker processes; None: 1, 2 and 3.
+        processes: numbers of worker processes; None: 1, 2 and 3. There is always a row of 0
+            processes, which the others are compared with.
         start_methods: None: this system's default and "spawn".
         progress: called with the current action, the number of rows done, and that of all rows.
 
