@@ -335,8 +335,10 @@ class PrefetchingEngine:
 
     def fail(self, error: BaseException) -> None:
         """End the run with an error: there will be no more batches."""
-        # Before the wake-up: the thread that is woken looks at it.
-        self._fatal = error
+        # The first error counts: a later one may be of a check that names no cause.
+        if self._fatal is None:
+            # Before the wake-up: the thread that is woken looks at it.
+            self._fatal = error
         self._wake_user()
 
     def _finish(self, key: BatchKey, outcome: Outcome) -> None:
