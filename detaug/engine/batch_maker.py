@@ -10,6 +10,7 @@ from detaug.engine.recheck.requests import (
     RecheckCandidate,
     Request,
     Response,
+    SecondEpoch,
     handle_request,
     make_to_check,
 )
@@ -65,6 +66,7 @@ class TaskRunner:
         self._config = config
         self._log = log
         self._num_batches = 0
+        self._second_epoch = SecondEpoch()
         for text, level in remarks_on_variables(pristine, config.variables):
             log(text, level)
 
@@ -101,7 +103,9 @@ class TaskRunner:
 
     def _make_batch(self, key: BatchKey, state: LoaderState | None, send: Send) -> TaskResult:
         """Make a batch, or raise what the pipeline raises."""
-        batch, report = make_to_check(self.producer, key, state, self._num_batches, self._config)
+        batch, report = make_to_check(
+            self.producer, key, state, self._num_batches, self._second_epoch, self._config
+        )
         loader_state = self.producer.loader_state
         # `owner` holds the only reference from here on. Memory that is still viewed after `send`
         # has emptied it is treated as the loader's, and the batch is then copied.

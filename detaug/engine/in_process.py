@@ -23,6 +23,7 @@ from detaug.engine.recheck.requests import (
     RecheckCandidate,
     RecheckResponse,
     Request,
+    SecondEpoch,
     handle_request,
     make_to_check,
 )
@@ -67,6 +68,7 @@ class InProcess:
         self._context = context
         self._schedule = context.schedule
         self._num_batches = 0
+        self._second_epoch = SecondEpoch()
         self.warn_once = context.pipeline.warn_once
         self._replayer = Replayer(context.pipeline, context.worker_config, makes_all=True)
         # Makes second copies of batches. It has made no batches except those of checks and replays.
@@ -171,7 +173,9 @@ class InProcess:
             if config.check_every:
                 watching = self._kept_draws.watching(producer, nth_batch)
             with watching:
-                batch, candidate = make_to_check(producer, key, state, nth_batch, config)
+                batch, candidate = make_to_check(
+                    producer, key, state, nth_batch, self._second_epoch, config
+                )
             copy = own_copy(batch)
             return copy, candidate, producer.loader_state
 

@@ -12,7 +12,8 @@ before it. Then follow batches after a long history, and the first batch of one 
 
 Some state shows in later batches only: a cache of cases that are changed in place, or drawn. So in
 a short run another worker remakes batches with a long history as well, which costs no more than the
-batch.
+batch. What counts the visits to a case, or goes on from pass to pass, shows from the second epoch
+on: one batch of a later epoch is always remade, if a copy does not have to step far for it.
 
 A check costs the time of its batches, and the time of the process that makes them. The first
 informative check is always made. A short run pays next to nothing for other checks; a long run pays
@@ -92,6 +93,10 @@ class RecheckPolicy:
         self._has_asked_peer = False
         #: True: a worker has been asked after the first informative check.
         self._is_late_peer_check = False
+        #: The difference that a peer has found. A pristine copy is asked next, as that shows more.
+        self._difference_of_peer: Mismatch | None = None
+        #: True: a batch of a later epoch than the first was chosen.
+        self._has_later_epoch = False
         self._waiting: list[RecheckCandidate] = []
         self._first: RecheckCandidate | None = None
         self._latest_nth_batch = 0
@@ -147,17 +152,28 @@ class RecheckPolicy:
     def for_peers(self) -> list[RecheckCandidate]:
         """Return the batches of which one may be remade by another worker; empty: none may.
 
-        The first is for the first informative check. Batches with a long history follow, as far as
-        a short run can afford it.
+        The first is for the first informative check. Then follow one of a later epoch, and those
+        with a long history, as far as a short run can afford it.
         """
         # A worker's streams must not be stepped by others.
         if self._is_stopped or self._is_thorough or not self.stateless:
             return []
         if self.informative:
-            return self._with_long_history()
+            later = self._of_later_epoch()
+            return [later] if later is not None else self._with_long_history()
         if self._has_asked_peer:
             return []
         return list(self._waiting)
+
+    def _of_later_epoch(self) -> RecheckCandidate | None:
+        """Return a batch after the first epoch; None: there is none, or one was chosen before."""
+        if self._has_later_epoch or self._first is None:
+            return None
+        first_epoch = self._first.key.epoch
+        for candidate in self._waiting:
+            if candidate.key.epoch > first_epoch and not self._is_far(candidate):
+                return candidate
+        return None
 
     def _with_long_history(self) -> list[RecheckCandidate]:
         # In a long run pristine copies check such batches, which shows more.
@@ -179,6 +195,7 @@ class RecheckPolicy:
     def begin_peer_check(self, candidate: RecheckCandidate) -> None:
         """Stop the waiting of a check, because another worker is asked for it."""
         self._has_asked_peer = True
+        self._note_choice(candidate)
         self._is_late_peer_check = self.informative > 0
         self._waiting.remove(candidate)
 
@@ -207,6 +224,8 @@ class RecheckPolicy:
             self._overhead = _MOST_AT_FIRST
         else:
             self._waiting.insert(0, candidate)
+            if isinstance(report, BatchReport):
+                self._difference_of_peer = self._mismatch_of_peer(candidate, report)
         return None
 
     def _compare_late(
@@ -221,6 +240,9 @@ class RecheckPolicy:
         if not self.differing(candidate.report, report):
             return None
         self.different += 1
+        return self._mismatch_of_peer(candidate, report)
+
+    def _mismatch_of_peer(self, candidate: RecheckCandidate, report: BatchReport) -> Mismatch:
         mismatch = self._mismatch(candidate, candidate.report, report, candidate.nth_batch)
         return mismatch._replace(cause="workers")
 
@@ -229,6 +251,7 @@ class RecheckPolicy:
         chosen = self._chosen()
         if chosen is None:
             return None
+        self._note_choice(chosen)
         # One check of a first batch is enough.
         drops_firsts = chosen.nth_batch == 1 and not self._is_thorough
         remaining = []
@@ -238,6 +261,10 @@ class RecheckPolicy:
                 remaining.append(waiting)
         self._waiting = remaining
         return chosen
+
+    def _note_choice(self, chosen: RecheckCandidate) -> None:
+        if self._first is not None and chosen.key.epoch > self._first.key.epoch:
+            self._has_later_epoch = True
 
     @property
     def takes_kept_copies(self) -> bool:
@@ -261,7 +288,7 @@ class RecheckPolicy:
         if self._is_thorough:
             return self._next_in_order()
         if self.informative:
-            return self._longest_history()
+            return self._of_later_epoch() or self._longest_history()
         return self._first_informative()
 
     def _next_in_order(self) -> RecheckCandidate:
@@ -361,10 +388,13 @@ class RecheckPolicy:
             is_early = candidate.nth_batch <= _FIRST_BATCHES
             return Mismatch(candidate, [], in_loader=False, is_early=is_early, raised=report)
         # A difference in the raw batch alone does not reach the user.
-        if not self.differing(candidate.report, report):
-            return None
-        self.different += 1
-        return self._mismatch(candidate, candidate.report, report, candidate.nth_batch)
+        mismatch = self._difference_of_peer
+        self._difference_of_peer = None
+        if self.differing(candidate.report, report):
+            mismatch = self._mismatch(candidate, candidate.report, report, candidate.nth_batch)
+        if mismatch is not None:
+            self.different += 1
+        return mismatch
 
     def differing(self, a: BatchReport, b: BatchReport) -> list[str]:
         """Return the keys in which two makings of a batch differ."""

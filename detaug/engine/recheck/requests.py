@@ -32,6 +32,23 @@ def is_checked(nth_batch: int, every: int) -> bool:
     return nth_batch & (nth_batch - 1) == 0
 
 
+class SecondEpoch:
+    """The beginning of a process's second epoch: a report is made for that batch as well."""
+
+    def __init__(self) -> None:
+        self._first_epoch: int | None = None
+        self._has_begun = False
+
+    def begins_with(self, key: BatchKey) -> bool:
+        """Return True for the first batch after the first epoch; a process calls it for each."""
+        if self._first_epoch is None:
+            self._first_epoch = key.epoch
+        if self._has_begun or key.epoch <= self._first_epoch:
+            return False
+        self._has_begun = True
+        return True
+
+
 class RecheckCandidate(NamedTuple):
     """A batch that may be made a second time.
 
@@ -97,6 +114,7 @@ def make_to_check(
     key: BatchKey,
     state: LoaderState | None,
     nth_batch: int,
+    second_epoch: SecondEpoch,
     config: WorkerConfig,
 ) -> tuple[Any, RecheckCandidate | None]:
     """Make a batch, with a report on it if it may be made a second time.
@@ -106,6 +124,7 @@ def make_to_check(
         key: the batch.
         state: a state of its stream's loader shortly before it; None: none is needed.
         nth_batch: which of this process's batches it is, from 1.
+        second_epoch: this process's.
         config: says which batches are reported on, and whether there is a ledger.
 
     Returns:
@@ -114,7 +133,8 @@ def make_to_check(
     """
     candidate = None
     start = time.perf_counter()
-    if is_checked(nth_batch, config.check_every):
+    begins_epoch = second_epoch.begins_with(key) and config.check_every > 0
+    if begins_epoch or is_checked(nth_batch, config.check_every):
         batch, report = producer.make_reported(*key, state)
         candidate = RecheckCandidate(key, report, nth_batch)
     else:

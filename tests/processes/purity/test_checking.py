@@ -6,6 +6,7 @@ import collections
 import enum
 import logging
 import os
+import re
 import signal
 import time
 import uuid
@@ -151,6 +152,48 @@ def test_what_is_not_reproducible_is_an_error_that_names_it(
     assert f"step {caught.value.step}" in str(caught.value)
     assert who in str(caught.value)
     assert what in str(caught.value)
+
+
+class CountsVisits(Items):
+    """Changes what it gives of a case with every visit to it."""
+
+    def __init__(self):
+        super().__init__(20)
+        self.visits = collections.Counter()
+
+    def __getitem__(self, i):
+        self.visits[i] += 1
+        return {"x": np.full(3, float(self.visits[i])), "i": i}
+
+
+PASSES = {"number": 0}
+
+
+def counts_its_passes():
+    PASSES["number"] += 1
+    for step in range(12):
+        yield {"x": np.full(3, float(PASSES["number"])), "step": step}
+
+
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("source", [CountsVisits, lambda: counts_its_passes])
+def test_what_shows_from_the_second_epoch_on_is_told(source, n, caplog):
+    settings: dict[str, Any] = {
+        "num_processes": n,
+        "seed": 1,
+        "check": Check(on_mismatch="warn"),
+    }
+    if source is CountsVisits:
+        augmenter = DeterministicAugmenter.from_dataset(source(), 2, **settings)
+    else:
+        augmenter = DeterministicAugmenter(source(), None, **settings)
+    with augmenter:
+        for _ in range(3):
+            for _ in augmenter:
+                pass
+    told = re.search(r"epoch (\d), step \d+ is not reproducible: .* differs in 'x'", caplog.text)
+    assert told
+    assert int(told[1]) > 0
 
 
 class RunningMean:

@@ -39,9 +39,9 @@ def checks_of(ignore=(), stateless=True, every=EVERY):
     return RecheckPolicy(Check(every, ignore), 1, stateless, states)
 
 
-def candidate(step, number=1, worker=1):
+def candidate(step, number=1, worker=1, epoch=0):
     """Return a batch that may be checked, the `number`-th of its worker."""
-    return RecheckCandidate(BatchKey(0, step), BatchReport({}, {"x": "1"}), number, worker)
+    return RecheckCandidate(BatchKey(epoch, step), BatchReport({}, {"x": "1"}), number, worker)
 
 
 def answer(checks, checked, seconds):
@@ -331,6 +331,22 @@ def test_the_checker_decides_where_a_peer_could_not(response):
     assert policy.next().key.step == 5
 
 
+def test_the_difference_that_a_peer_found_is_told_even_if_the_checker_finds_none():
+    policy = checks_of()
+    policy.on_candidate(candidate(0))
+    policy.begin_peer_check(candidate(0))
+    policy.end_peer_check(candidate(0), RecheckResponse(BatchReport({}, {"x": "2"})))
+    policy.on_candidate(candidate(1, number=2))
+    assert policy.next() == candidate(1, number=2)
+    mismatch = policy.compare(candidate(1, number=2), RecheckResponse(BatchReport({}, {"x": "1"})))
+    assert mismatch is not None
+    assert mismatch.candidate == candidate(0)
+    assert mismatch.is_explained
+    assert policy.different == 1
+    answer(policy, candidate(3, number=4), 0.01)
+    assert policy.different == 1
+
+
 def agreed_with_a_peer():
     """Return a policy whose first check was made by a peer, in a run of a second."""
     policy = checks_of()
@@ -371,6 +387,41 @@ def test_workers_that_differ_late_are_told_without_another_process():
     assert "made again by another worker" in mismatch.text()
     assert policy.different == 1
     assert policy.next() is None
+
+
+def test_one_batch_of_a_later_epoch_is_made_again_whatever_it_costs():
+    policy = agreed_with_a_peer()
+    policy.add_check_time(LONG)
+    policy.on_candidate(candidate(3, number=4))
+    policy.on_candidate(candidate(1, number=8, epoch=1))
+    policy.on_candidate(candidate(7, number=16, epoch=1))
+    (later,) = policy.for_peers()
+    assert later.key == BatchKey(1, 1)
+    policy.begin_peer_check(later)
+    policy.end_peer_check(later, RecheckResponse(BatchReport({}, {"x": "1"})))
+    assert policy.for_peers() == []
+    assert policy.next() is None
+
+
+def test_a_pristine_copy_makes_it_again_where_no_other_worker_can():
+    policy = agreed_with_a_peer()
+    policy.add_check_time(LONG)
+    policy.on_candidate(candidate(1, number=8, epoch=1))
+    assert policy.next() == candidate(1, number=8, epoch=1)
+    policy.on_candidate(candidate(7, number=16, epoch=1))
+    assert policy.next() is None
+
+
+def test_a_stream_is_not_stepped_far_for_a_batch_of_a_later_epoch():
+    policy = checks_of(stateless=False)
+    policy.on_candidate(candidate(1, number=2))
+    for _ in range(100):
+        policy.add_batch_time(0.01)
+    answer(policy, policy.next(), 1.0)
+    policy.on_candidate(candidate(70, number=64, epoch=1))
+    assert policy.next() is None
+    policy.on_candidate(candidate(15, number=128, epoch=2))
+    assert policy.next() == candidate(15, number=128, epoch=2)
 
 
 def test_in_a_long_run_pristine_copies_check_them():
