@@ -18,6 +18,7 @@ import types
 import weakref
 from collections import ChainMap, UserDict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from configparser import RawConfigParser, SectionProxy
 from contextlib import suppress
 from importlib.util import resolve_name
 from itertools import islice
@@ -34,7 +35,7 @@ from detaug.objects.compiled_code import (
     writes_in,
 )
 from detaug.objects.references import home_of, is_the_users_own, is_users_module
-from detaug.objects.walking import Edge, attributes_of, parts_of_function, slots_of
+from detaug.objects.walking import Edge, attributes_of, options_of, parts_of_function, slots_of
 
 #: Methods that are called although no code of the user's names them.
 _CALLED_BY_DETAUG = ("set_epoch", "warm_up", "generate_train_batch", "get_indices", "reset")
@@ -112,15 +113,15 @@ class _Search:
 
     def look_at(self, references: Iterable[Any]) -> None:
         """Find all variables that these classes and functions lead to."""
+        modules = []
         for value in references:
             self._add(value)
-        # A queue, because chains of calls may be longer than Python's recursion limit.
-        while self._pending:
-            value = self._pending.popleft()
-            if isinstance(value, type):
-                self._look_at_class(value)
-            else:
-                self._look_at_function(value)
+            if isinstance(value, types.ModuleType) and is_users_module(value.__name__):
+                modules.append(value)
+        self._look_at_code()
+        for module in modules:
+            self._look_at_module(module)
+        self._look_at_code()
         for path, cell in self._cells.items():
             # Counters and caches of closures are set by the closures themselves.
             if id(cell) in self._written_cells:
@@ -129,6 +130,28 @@ class _Search:
             with suppress(ValueError):
                 if _is_constant(cell.cell_contents):
                     self.variables[path] = cell.cell_contents
+
+    def _look_at_code(self) -> None:
+        # A queue, because chains of calls may be longer than Python's recursion limit.
+        while self._pending:
+            value = self._pending.popleft()
+            if isinstance(value, type):
+                self._look_at_class(value)
+            else:
+                self._look_at_function(value)
+
+    def _look_at_module(self, module: types.ModuleType) -> None:
+        """Add the variables of a module that code reads as attributes of an object's attribute.
+
+        As in ``self.config.STRENGTH``.
+        """
+        for name, value in list(vars(module).items()):
+            if name not in self.names_in_code or name.startswith("__"):
+                continue
+            if _is_code(value):
+                self._add(value)
+            else:
+                self._add_variable(f"{module.__name__}.{name}", value)
 
     def written(self) -> Iterator[str]:
         """Yield the paths of the variables that the code writes while it makes batches.
@@ -160,12 +183,12 @@ class _Search:
             self._pending.append(value)
 
     def _add_results(self, function: Any) -> None:
-        """Add the results that a function with `functools.lru_cache` keeps, if they are data."""
+        """Add the results that a function with `functools.lru_cache` keeps."""
         if id(function) in self._met or not is_the_users_own(function.__wrapped__):
             return
         self._met.add(id(function))
-        for key, result in _kept_results(function):
-            self.variables[f"{home_of(function)}({key})"] = result
+        for arguments, result in _kept_results(function):
+            self._add_variable(f"{home_of(function)}({arguments})", result)
 
     def _add_variable(self, path: str, value: Any) -> None:
         """Add a variable, and look at the classes and functions that it leads to."""
@@ -198,6 +221,7 @@ class _Search:
             elif _is_code(item):
                 function = inspect.unwrap(getattr(item, "__func__", item))
                 self._add(item)
+                self._add_name_of(item, f"{home_of(kind)}.{name}", name)
                 # Of a descriptor of the user's the code of its class is called.
                 self._add(type(item))
                 self._look_at_method(kind, name, function)
@@ -272,13 +296,21 @@ class _Search:
         self._add_variable(path, value)
 
     def _add_choice(self, read: Read, function: types.FunctionType) -> None:
-        """If a read leads to a variable that says which function or class is used, add its name."""
+        """Add the name of the function, class or module that a variable stands for."""
         path, value = self._followed(read, function)
         name = read.root
         if read.steps:
             name = read.steps[-1][1]
-        if path and isinstance(value, _NAMED) and value.__name__ != name:
+        if path:
+            self._add_name_of(value, path, name)
+
+    def _add_name_of(self, value: Any, path: str, variable: str) -> None:
+        """Add the name of a function, class or module, if the variable is not called like it."""
+        if isinstance(value, _NAMED) and value.__name__ != variable:
             self.variables[f"{path}.__qualname__"] = value.__qualname__
+        if isinstance(value, types.ModuleType) and is_users_module(value.__name__):
+            if value.__name__.rpartition(".")[2] != variable:
+                self.variables[f"{path}.__name__"] = value.__name__
 
     def _followed(self, read: Read, function: types.FunctionType) -> _Variable:
         """Return the value that a read leads to; the path is empty if that is a library's."""
@@ -334,6 +366,8 @@ def _owner_of(kind: type, name: str) -> type | None:
 def _items_of(value: Any) -> Mapping[Any, Any]:
     if isinstance(value, (dict, ChainMap, UserDict)):
         return value
+    if isinstance(value, (RawConfigParser, SectionProxy)):
+        return options_of(value)
     if isinstance(value, (list, tuple)):
         return dict(enumerate(value))
     return {}
@@ -354,21 +388,24 @@ def _attributes_of(value: Any) -> Mapping[Any, Any]:
 def _kept_results(function: Any) -> Iterator[tuple[str, Any]]:
     """Yield the results that a function with `functools.lru_cache` keeps, by the arguments' text.
 
-    Only results that are data: an object may go on changing.
+    Of calls with arguments only results that are data: an object may go on changing. A call
+    without arguments returns the one object of its kind: settings, for example.
     """
-    # It has no method that returns them. If its size is limited, the dict holds links, and the
-    # results are the referents that follow the keys.
+    # It has no method that returns them. The dict comes before the function. If its size is
+    # limited, it holds links, and the results are the referents that follow the keys.
     referents = gc.get_referents(function)
     indices = {id(part): index for index, part in enumerate(referents)}
-    for part in referents:
-        if not isinstance(part, dict) or part is vars(function):
-            continue
-        for key, kept in islice(part.items(), _MOST_ITEMS):
-            result = kept
-            if id(key) in indices:
-                result = referents[indices[id(key)] + 1]
-            if _has_text(key) and _is_data(result):
-                yield repr(key), result
+    results = referents[indices.get(id(function.__wrapped__), 0) - 1]
+    if not isinstance(results, dict):
+        return
+    for key, kept in islice(results.items(), _MOST_ITEMS):
+        result = kept
+        if id(key) in indices:
+            result = referents[indices[id(key)] + 1]
+        if key == () and not _is_code(result):
+            yield "", result
+        elif _has_text(key) and _is_data(result):
+            yield repr(key), result
 
 
 def _defaults_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:

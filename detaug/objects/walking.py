@@ -14,6 +14,7 @@ import gc
 import types
 from collections import UserDict, UserList, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from configparser import RawConfigParser, SectionProxy
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
@@ -149,6 +150,14 @@ def _parts_of_library_object(value: Any) -> Iterator[Edge]:
         yield ".bit_generator", value.bit_generator
 
 
+def options_of(settings: RawConfigParser | SectionProxy) -> dict[str, Any]:
+    """Return the options of a section, or of all by section, as they were set."""
+    if isinstance(settings, SectionProxy):
+        options: dict[str, Any] = options_of(settings.parser).get(settings.name, {})
+        return options
+    return {name: dict(settings.items(name, raw=True)) for name in settings.sections()}
+
+
 def parts_of_function(function: types.FunctionType) -> Iterator[Edge]:
     """Yield the variables of a function's closure, its defaults and its attributes."""
     names = function.__code__.co_freevars
@@ -164,6 +173,9 @@ def parts_of_function(function: types.FunctionType) -> Iterator[Edge]:
 
 
 def _parts_of_object(value: Any) -> Iterator[Edge]:
+    if isinstance(value, (RawConfigParser, SectionProxy)):
+        yield from parts_of(options_of(value))
+        return
     attributes = attributes_of(value)
     # What `gc.get_referents` leads to again: the class, the dict, and the attributes below.
     named = {id(type(value)), id(attributes)}

@@ -23,6 +23,7 @@ import types
 from array import array
 from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Collection, Iterable, Mapping
+from configparser import RawConfigParser, SectionProxy
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -102,6 +103,8 @@ SETTINGS = (
     types.MappingProxyType,
     types.MethodType,
     functools.partial,
+    RawConfigParser,
+    SectionProxy,
 )
 #: Libraries whose objects count what the program does.
 _OF_PROGRESS = ("tqdm", "tensorboard", "tensorboardX", "wandb", "mlflow", "rich", "loguru")
@@ -110,12 +113,12 @@ _OF_COMPILERS = ("numba",)
 
 
 def code_of(pristine: PipelineSnapshot) -> list[Any]:
-    """Return a pipeline's classes and functions, closures too."""
-    functions = []
+    """Return a pipeline's classes and functions, closures too, and modules that objects have."""
+    code = []
     for _, value in walk(_roots(pristine), _MOST_OBJECTS):
-        if isinstance(value, types.FunctionType):
-            functions.append(value)
-    return [*pristine.references(), *functions]
+        if isinstance(value, (types.FunctionType, types.ModuleType)):
+            code.append(value)
+    return [*pristine.references(), *code]
 
 
 def variables_in(code: Iterable[Any]) -> dict[str, str]:

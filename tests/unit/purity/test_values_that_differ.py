@@ -1069,6 +1069,115 @@ def transform(x):
         "users_module.CONFIG.presets['train'].__qualname__",
         "CONFIG.presets['train'] = Strong",
     ),
+    "which class a class attribute stands for": Case(
+        """
+class Weak:
+    gain = 1.0
+class Strong:
+    gain = 2.0
+class Scale:
+    preset = Weak
+    def __call__(self, x):
+        return {"x": x * self.preset.gain}
+transform = Scale()
+""",
+        "users_module.Scale.preset.__qualname__",
+        "Scale.preset = Strong",
+    ),
+    "which module a variable stands for": Case(
+        """
+weak = types.ModuleType(f"{__name__}_weak")
+weak.GAIN = 1.0
+strong = types.ModuleType(f"{__name__}_strong")
+strong.GAIN = 2.0
+ACTIVE = weak
+def transform(x):
+    return {"x": x * ACTIVE.GAIN}
+""",
+        "users_module.ACTIVE.__name__",
+        "ACTIVE = strong",
+    ),
+    "a variable of a module that an object has": Case(
+        """
+settings = types.ModuleType(f"{__name__}_settings")
+settings.GAIN = 1.0
+settings.EPOCHS = 100
+class Scale:
+    def __init__(self, settings):
+        self.settings = settings
+    def __call__(self, x):
+        return {"x": x * self.settings.GAIN}
+transform = Scale(settings)
+""",
+        "users_module_settings.GAIN",
+        "settings.GAIN = 2.0; settings.EPOCHS = 7",
+    ),
+    "a file of settings": Case(
+        """
+import configparser
+CONFIG = configparser.ConfigParser()
+CONFIG.read_dict({"augmentation": {"gain": "1.0"}, "training": {"epochs": "100"}})
+def transform(x):
+    return {"x": x * CONFIG["augmentation"].getfloat("gain")}
+""",
+        "users_module.CONFIG['augmentation']['gain']",
+        "CONFIG.set('augmentation', 'gain', '2.0'); CONFIG.set('training', 'epochs', '7')",
+    ),
+    "a part of a file of settings, in an object": Case(
+        """
+import configparser
+CONFIG = configparser.ConfigParser()
+CONFIG.read_dict({"augmentation": {"gain": "1.0"}})
+class Scale:
+    def __init__(self, section):
+        self.section = section
+    def __call__(self, x):
+        return {"x": x * self.section.getfloat("gain")}
+transform = Scale(CONFIG["augmentation"])
+""",
+        "transform.section['gain']",
+        "CONFIG.set('augmentation', 'gain', '2.0')",
+    ),
+    "an object that a cached function returns": Case(
+        """
+@dataclasses.dataclass
+class Settings:
+    gain: float = 1.0
+@functools.lru_cache
+def settings():
+    return Settings()
+settings()
+def transform(x):
+    return {"x": x * settings().gain}
+""",
+        "users_module.settings().gain",
+        "settings().gain = 2.0",
+    ),
+    "the one object of a class with a cache": Case(
+        """
+@functools.cache
+class Settings:
+    def __init__(self):
+        self.gain = 1.0
+Settings()
+def transform(x):
+    return {"x": x * Settings().gain}
+""",
+        "users_module.Settings().gain",
+        "Settings().gain = 2.0",
+    ),
+    "a dict that a cached function returns": Case(
+        """
+@functools.cache
+def settings(name="base"):
+    return {"augmentation": {"gain": 1.0}}
+settings()
+def transform(x):
+    return {"x": x * settings()["augmentation"]["gain"]}
+""",
+        "users_module.settings()['augmentation']['gain']",
+        "settings()['augmentation']['gain'] = 2.0",
+    ),
     "an attribute of a metaclass": Case(
         """
 class Settings(type):
