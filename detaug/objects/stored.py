@@ -25,8 +25,8 @@ _MOST_PARTS = 1_000
 def stored_arrays(value: Any) -> list[np.ndarray]:
     """Return the arrays that an object stores when it is pickled, and has not as attributes.
 
-    Bytes are an array of uint8. Arrays of bytes are left out: they are memory, and may hold
-    addresses, as the nodes of SciPy's trees do.
+    Bytes are an array of uint8, and all floats together are one array. Arrays of bytes are left
+    out: they are memory, and may hold addresses, as the nodes of SciPy's trees do.
 
     Returns:
         The arrays in their order; none if a class of the user's says what is stored, or none does,
@@ -45,11 +45,19 @@ def stored_arrays(value: Any) -> list[np.ndarray]:
     shown = {id(item) for item in slots_of(value).values()}
     shown.update(map(id, (attributes_of(value) or {}).values()))
     arrays = []
+    floats = []
     # The arguments of the constructor, and the state.
     for _, part in islice(leaves(stored[1:3]), _MOST_PARTS):
+        if id(part) in shown:
+            continue
+        if isinstance(part, float):
+            floats.append(part)
+            continue
         array = _array_of(part)
-        if array is not None and id(part) not in shown:
+        if array is not None:
             arrays.append(array)
+    if floats:
+        arrays.append(np.array(floats))
     return arrays
 
 

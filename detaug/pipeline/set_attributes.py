@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections import deque
 from collections.abc import Collection
@@ -18,7 +19,6 @@ from detaug.objects.values import ValuePath, digest_of, is_table, values_in
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.pipeline.undeclared_values import (
     NOT_COMPARED,
-    SETTINGS,
     has_texts,
     hashed,
     is_compared,
@@ -29,6 +29,8 @@ from detaug.pipeline.undeclared_values import (
 _MOST_SETTINGS = 1_000
 #: Bytes. Larger arrays are data, and not set from batch to batch.
 _LARGEST_SETTING = 65_536
+#: A program sets attributes of the objects that they keep, and not what they keep.
+_LEADING_TO_OBJECTS = (types.FunctionType, types.MethodType, functools.partial)
 _NUMBER_OR_TEXT = (int, float, complex, str, bytes, type(None))
 
 
@@ -76,9 +78,11 @@ class Settings:
         holder = path.holder
         if holder is None:
             return is_compared(path, value)
-        if isinstance(holder, (type, types.ModuleType, types.FunctionType, *SETTINGS)):
-            # Variables of modules, classes and functions are shared by all copies, and compared.
+        if isinstance(holder, (type, types.ModuleType)):
+            # Their variables are shared by all copies, and compared.
             return False
+        if isinstance(holder, _LEADING_TO_OBJECTS):
+            return is_compared(path, value) and not isinstance(value, _NUMBER_OR_TEXT)
         name = path.attribute.removeprefix(".")
         is_item = path != f"{path.owner}{path.attribute}"
         is_plain = isinstance(value, _NUMBER_OR_TEXT) and not is_item

@@ -97,7 +97,7 @@ _PLAIN = (
 _WITH_TEXT = (str, bytes, int, float, complex, type(None))
 _CONTAINERS = (dict, list, tuple, deque, set, frozenset, UserDict, UserList, ChainMap)
 #: Classes of Python's own whose instances hold a program's settings, or lead to its objects.
-SETTINGS = (
+_SETTINGS = (
     argparse.Namespace,
     types.SimpleNamespace,
     types.MappingProxyType,
@@ -241,7 +241,7 @@ def is_compared(path: ValuePath, value: Any) -> bool:
         return False
     if isinstance(value, (int, float, str, np.integer, np.floating)):
         return True
-    if isinstance(value, (*_PLAIN, *_CONTAINERS, *SETTINGS)):
+    if isinstance(value, (*_PLAIN, *_CONTAINERS, *_SETTINGS)):
         return True
     return _is_compared_object(value)
 
@@ -253,14 +253,17 @@ def _is_a_librarys(path: ValuePath, value: Any) -> bool:
         return False
     if path.attribute.startswith("._") and path.attribute not in _OF_MODULES:
         return not _has_arrays(value)
-    if isinstance(holder, (types.ModuleType, type, *SETTINGS)):
+    if isinstance(holder, (types.ModuleType, type, *_SETTINGS)):
         return False
     # Empty until the object is called, as the params of albumentations' transforms are.
     return isinstance(value, _CONTAINERS) and not value
 
 
 def _has_arrays(value: Any) -> bool:
-    """Return whether a private attribute may hold what a constructor was given, and no cache."""
+    """Return whether a private attribute may hold what a constructor was given, and no cache.
+
+    Other tuples may have memory to work in, as the splines of FITPACK have.
+    """
     items = value if isinstance(value, tuple) else (value,)
     return all(isinstance(item, (np.ndarray, torch.Tensor)) for item in items)
 

@@ -6,7 +6,9 @@ using the same objects itself is not.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -135,6 +137,44 @@ def test_what_the_loop_sets_is_told_once(
     [message] = program.warnings(lambda: act(program), caplog)
     assert message.startswith(TOLD[act])
     assert "when the first batch was made" in message
+
+
+def scaled(settings: Any, x: Any) -> Any:
+    return x * settings.strength
+
+
+class Holds:
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
+
+    def __call__(self, x: Any) -> Any:
+        return scaled(self.settings, x)
+
+
+def in_a_closure(settings: Any) -> Callable[[Any], Any]:
+    return lambda x: x * settings.strength
+
+
+@pytest.mark.parametrize(
+    ("make", "path"),
+    [
+        (in_a_closure, "data_loader.transform.<settings>"),
+        (lambda settings: partial(scaled, settings), "data_loader.transform.args[0]"),
+        (Holds, "data_loader.transform.settings"),
+    ],
+)
+def test_a_namespace_is_told_wherever_it_is_kept(
+    make: Callable[[Any], Any], path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = types.SimpleNamespace(strength=1.0)
+    program = Program()
+    program.data.transform = make(settings)
+
+    def set_the_strength() -> None:
+        settings.strength += 1
+
+    [message] = program.warnings(set_the_strength, caplog)
+    assert message.startswith(f"{path}.strength was 1.0 when the first batch was made")
 
 
 @pytest.mark.parametrize("act", [Program.use_the_data_itself, Program.tell_the_epoch])

@@ -545,6 +545,19 @@ def transform(x):
 """,
         "users_module.FIELD.<stored>[0]",
     ),
+    "a turn of SimpleITK's": Case(
+        """
+import SimpleITK
+class Turn:
+    def __init__(self):
+        self.turn = SimpleITK.Euler3DTransform()
+        self.turn.SetRotation(0.0, 0.0, np.random.rand())
+    def __call__(self, x):
+        return {"x": x + self.turn.TransformPoint((1.0, 0.0, 0.0))[0]}
+transform = Turn()
+""",
+        "transform.turn.<stored>[0]",
+    ),
     "an image with its header": Case(
         """
 import nibabel
