@@ -34,6 +34,7 @@ from detaug.objects.compiled_code import (
     variables_set_in,
     writes_in,
 )
+from detaug.objects.names_read import NamesRead, names_in_libraries_bases
 from detaug.objects.references import home_of, is_the_users_own, is_users_module
 from detaug.objects.walking import Edge, attributes_of, options_of, parts_of_function, slots_of
 
@@ -82,15 +83,36 @@ def lies_in(path: str, variables: Collection[str]) -> bool:
     return False
 
 
-def names_in_code(references: Iterable[Any]) -> frozenset[str]:
-    """Return the names in a pipeline's code, except in constructors.
+class CodeNames:
+    """The names in a pipeline's code, which are looked for when they are first needed.
 
     Args:
-        references: the pipeline's classes and functions.
+        code: the pipeline's classes and functions.
     """
-    search = _Search()
-    search.look_at(references)
-    return frozenset(search.names_in_code)
+
+    def __init__(self, code: Iterable[Any]) -> None:
+        self._code = code
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether code other than constructors has a name."""
+        return name in self._search.names_in_code
+
+    def may_read(self, kind: type, attribute: str) -> bool:
+        """Return whether code that makes batches may read an attribute of a class's objects."""
+        of_bases = names_in_libraries_bases(kind)
+        if self._read is None or of_bases is None:
+            return True
+        return attribute in self._read or attribute in of_bases
+
+    @functools.cached_property
+    def _read(self) -> frozenset[str] | None:
+        return self._search.names_read.names()
+
+    @functools.cached_property
+    def _search(self) -> _Search:
+        search = _Search()
+        search.look_at(self._code)
+        return search
 
 
 class _Search:
@@ -107,6 +129,7 @@ class _Search:
         self._writes: list[tuple[str, str]] = []
         #: The names in all code but constructors.
         self.names_in_code: set[str] = set(_CALLED_BY_DETAUG)
+        self.names_read = NamesRead(_CALLED_BY_DETAUG)
         #: Variables of closures by their path, and the ids of those that some function sets.
         self._cells: dict[str, types.CellType] = {}
         self._written_cells: set[int] = set()
@@ -163,8 +186,13 @@ class _Search:
             if not method or method in self.names_in_code:
                 yield path
 
-    def _add(self, value: Any) -> None:
-        """Look at a class or function of the user's, unless that was done."""
+    def _add(self, value: Any, is_method: bool = False) -> None:
+        """Look at a class or function of the user's, unless that was done.
+
+        Args:
+            value: the class or function, or what leads to one.
+            is_method: it is found in its class, so that it is called only if something names it.
+        """
         if isinstance(value, (types.MethodType, staticmethod, classmethod)):
             value = value.__func__
         if isinstance(value, functools.partial):
@@ -176,9 +204,11 @@ class _Search:
             # which may raise anything.
             wrapped = inspect.getattr_static(value, "__wrapped__", None)
             value = wrapped or inspect.getattr_static(value, "py_func", None)
-        if not isinstance(value, (type, types.FunctionType)):
+        if not isinstance(value, (type, types.FunctionType)) or not is_the_users_own(value):
             return
-        if id(value) not in self._met and is_the_users_own(value):
+        if isinstance(value, types.FunctionType) and not is_method:
+            self.names_read.add_function(value)
+        if id(value) not in self._met:
             self._met.add(id(value))
             self._pending.append(value)
 
@@ -220,7 +250,7 @@ class _Search:
                     self._look_at_method(kind, name, accessor)
             elif _is_code(item):
                 function = inspect.unwrap(getattr(item, "__func__", item))
-                self._add(item)
+                self._add(item, is_method=True)
                 self._add_name_of(item, f"{home_of(kind)}.{name}", name)
                 # Of a descriptor of the user's the code of its class is called.
                 self._add(type(item))
@@ -229,10 +259,14 @@ class _Search:
                 self._add_variable(f"{home_of(kind)}.{name}", item)
 
     def _look_at_method(self, kind: type, name: str, function: Any) -> None:
-        self._add(function)
-        if not isinstance(function, types.FunctionType) or name in CONSTRUCTORS:
+        self._add(function, is_method=True)
+        if not isinstance(function, types.FunctionType):
             return
-        if is_called_by_others(kind, name):
+        is_called = is_called_by_others(kind, name)
+        self.names_read.add_method(function, name, is_called)
+        if name in CONSTRUCTORS:
+            return
+        if is_called:
             self.names_in_code.add(name)
         for read in writes_in(function.__code__).of_owner:
             owner = _owner_of(kind, read.steps[0][1])

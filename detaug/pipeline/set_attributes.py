@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import types
 from collections import deque
-from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from detaug.objects.description import is_mapped
 from detaug.objects.references import is_the_users_own
 from detaug.objects.tensor_pickling import has_plain_memory
 from detaug.objects.values import ValuePath, digest_of, is_table, values_in
+from detaug.objects.variables import CodeNames
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.pipeline.undeclared_values import (
     NOT_COMPARED,
@@ -93,13 +93,15 @@ class Settings:
             self._attributes[f"{path}.len()"] = attribute
         return is_compared(path, value)
 
-    def is_programs(self, path: str, names: Collection[str]) -> bool:
-        """Return whether no code that makes batches changes the value at a path.
+    def is_programs(self, path: str, names: CodeNames) -> bool:
+        """Return whether code that makes batches reads the value at a path, and changes it nowhere.
 
         Args:
             path: the path.
-            names: those in the pipeline's code, see `names_in_code`.
+            names: those in the pipeline's code.
         """
+        if path in self._attributes and _is_unread(self._attributes[path], names):
+            return False
         while path in self._attributes:
             attribute = self._attributes[path]
             if _is_changed_by_batches(attribute, names):
@@ -108,7 +110,13 @@ class Settings:
         return True
 
 
-def _is_changed_by_batches(attribute: _Attribute, names: Collection[str]) -> bool:
+def _is_unread(attribute: _Attribute, names: CodeNames) -> bool:
+    if not is_the_users_own(attribute.kind):
+        return False
+    return attribute.name.isidentifier() and not names.may_read(attribute.kind, attribute.name)
+
+
+def _is_changed_by_batches(attribute: _Attribute, names: CodeNames) -> bool:
     is_set, is_written = changed_attributes(attribute.kind)
     methods = {*is_set.get(attribute.name, ()), *is_set.get(ANY, ())}
     if not attribute.is_plain:

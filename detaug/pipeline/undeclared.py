@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from detaug.objects.differences import differences
 from detaug.objects.of_this_process import names_the_job
-from detaug.objects.variables import names_in_code
+from detaug.objects.variables import CodeNames
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.pipeline.set_attributes import Settings
 from detaug.pipeline.undeclared_values import (
@@ -79,8 +79,8 @@ class Undeclared:
         return code_of(self._pristine)
 
     @cached_property
-    def _names(self) -> frozenset[str]:
-        return names_in_code(self.code)
+    def _names(self) -> CodeNames:
+        return CodeNames(self.code)
 
     def succeed(self, earlier: Undeclared) -> None:
         """Compare with the variables that this augmenter's earlier pipeline was started with."""

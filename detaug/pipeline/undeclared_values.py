@@ -7,6 +7,7 @@ Left out are values that differ between two correct runs, or are too large to lo
   for seeds that batches are made with;
 - arrays that a method overwrites as a whole, or that a constructor leaves as `numpy.empty` does:
   memory to work in, which may begin with anything;
+- attributes that only constructors and reports name, and no code that makes batches;
 - private attributes of libraries' objects, where these keep what they have computed, but for
   arrays;
 - objects of the standard library that hold no settings: locks, loggers, compiled patterns.
@@ -46,7 +47,7 @@ from detaug.objects.references import is_the_users_own, is_users_module
 from detaug.objects.stored import stored_arrays
 from detaug.objects.tensor_pickling import has_plain_memory
 from detaug.objects.values import Value, ValuePath, digest_of, is_table, values_in
-from detaug.objects.variables import names_in_code, variables_of
+from detaug.objects.variables import CodeNames, variables_of
 from detaug.objects.walking import Edge, walk
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.seeding.generators import GENERATORS
@@ -189,7 +190,7 @@ def _by_attribute(
 ) -> dict[tuple[str, str, str], dict[str, Value]]:
     """Return values by path, grouped by the attribute (or the root) that they lie in."""
     groups: dict[tuple[str, str, str], dict[str, Value]] = {}
-    names = _Names(code)
+    names = CodeNames(code)
     # One reader for all roots, because it limits the bytes that are read in total.
     reader = _Reader()
 
@@ -198,7 +199,9 @@ def _by_attribute(
             return _is_used_by_batches(path, names)
         if _is_seed_in_use(path, value, names):
             return True
-        return is_compared(path, value) and not _is_working_memory(path, value, names)
+        if not is_compared(path, value) or _is_unread(path, names):
+            return False
+        return not _is_working_memory(path, value, names)
 
     for root in roots:
         values = values_in(
@@ -268,7 +271,7 @@ def _has_arrays(value: Any) -> bool:
     return all(isinstance(item, (np.ndarray, torch.Tensor)) for item in items)
 
 
-def _is_working_memory(path: ValuePath, value: Any, names: _Names) -> bool:
+def _is_working_memory(path: ValuePath, value: Any, names: CodeNames) -> bool:
     """Return whether an array may begin with anything, since batches write to it before they read.
 
     The code that makes batches overwrites it as a whole; or it is as `numpy.empty` has made it, and
@@ -291,7 +294,20 @@ def _is_working_memory(path: ValuePath, value: Any, names: _Names) -> bool:
     return bool(readers) and all(map(makes_batches, readers))
 
 
-def _is_seed_in_use(path: ValuePath, value: Any, names: _Names) -> bool:
+def _is_unread(path: ValuePath, names: CodeNames) -> bool:
+    """Return whether a value is an attribute of a user's object that no batch depends on."""
+    holder = path.holder
+    name = path.attribute.removeprefix(".")
+    if holder is None or not name.isidentifier():
+        return False
+    if isinstance(holder, (type, types.ModuleType, types.FunctionType)):
+        return False
+    if not is_the_users_own(holder):
+        return False
+    return not names.may_read(type(holder), name)
+
+
+def _is_seed_in_use(path: ValuePath, value: Any, names: CodeNames) -> bool:
     """Return whether an attribute is a seed that decides batches: it may be a time or a number.
 
     A seed that only a constructor uses decides none, because generators are seeded for every batch.
@@ -301,7 +317,7 @@ def _is_seed_in_use(path: ValuePath, value: Any, names: _Names) -> bool:
     return _is_used_by_batches(path, names)
 
 
-def _is_used_by_batches(path: ValuePath, names: _Names) -> bool:
+def _is_used_by_batches(path: ValuePath, names: CodeNames) -> bool:
     """Return whether code of the user's, other than constructors, uses an attribute."""
     holder = path.holder
     if holder is None or not is_the_users_own(holder):
@@ -323,24 +339,6 @@ def _is_compared_object(value: Any) -> bool:
 def is_detaugs(holder: Any) -> bool:
     """Return whether an object is of a class of detaug's."""
     return type(holder).__module__.startswith("detaug.")
-
-
-class _Names:
-    """The names in a pipeline's code, which are looked for when they are first needed.
-
-    Args:
-        code: the pipeline's classes and functions.
-    """
-
-    def __init__(self, code: Iterable[Any]) -> None:
-        self._code = code
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._all
-
-    @functools.cached_property
-    def _all(self) -> frozenset[str]:
-        return names_in_code(self._code)
 
 
 class _Reader:
