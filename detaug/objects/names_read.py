@@ -7,6 +7,7 @@ may read any attribute.
 
 from __future__ import annotations
 
+import operator
 import re
 import types
 from collections.abc import Iterable, Iterator
@@ -36,6 +37,8 @@ _READING_ANY = frozenset(
 )
 #: Methods of libraries' classes that no batch depends on.
 _FOR_DISPLAY = ("__repr__", "__str__")
+#: Modules whose classes say what a class is, and do nothing.
+_OF_TYPES = ("abc", "builtins", "typing")
 _WORDS = re.compile(r"\w+")
 
 
@@ -67,11 +70,17 @@ class NamesRead:
 
     def __init__(self, called: Iterable[str]) -> None:
         self._called = set(called)
+        self._reads_any = False
         self._functions: dict[int, _Function] = {}
 
     def add_function(self, function: types.FunctionType) -> None:
         """Add a function that something other than its class refers to: it may be called."""
         self._found(function).is_called = True
+
+    def add_variable(self, value: Any) -> None:
+        """Add a variable that code reads: it may be what reads attributes."""
+        if isinstance(value, operator.attrgetter):
+            self._reads_any = True
 
     def add_method(self, function: types.FunctionType, name: str, is_called: bool) -> None:
         """Add a method.
@@ -110,7 +119,9 @@ class NamesRead:
             if len(left) == len(waiting):
                 break
             waiting = left
-        if not _READING_ANY.isdisjoint(read):
+        # A constructor may make one that batches are made with.
+        has_getter = self._reads_any or "attrgetter" in called
+        if has_getter or not _READING_ANY.isdisjoint(read):
             return None
         return frozenset(read)
 
@@ -123,7 +134,7 @@ def names_in_libraries_bases(kind: type) -> frozenset[str] | None:
     """
     names: set[str] = set()
     for owner in kind.__mro__:
-        if is_the_users_own(owner):
+        if is_the_users_own(owner) or owner.__module__ in _OF_TYPES:
             continue
         for name, item in vars(owner).items():
             function = getattr(item, "__func__", item)

@@ -29,6 +29,15 @@ _DATE = re.compile(r"(20\d\d)[-_./]?([01]\d)[-_./]?([0-3]\d)")
 _UUID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?4[0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}", re.I)
 
 
+#: Attributes with the identifier of a run, as logs and experiment trackers have it.
+_OF_RUN = re.compile(r"_*(run|session|experiment|exp|job|trial)_?(id|uid|uuid|token)", re.I)
+
+
+def is_identifier_of_run(attribute: str, value: Any) -> bool:
+    """Return whether an attribute holds a text that identifies the run: ``run_id``."""
+    return isinstance(value, str) and _OF_RUN.fullmatch(attribute) is not None
+
+
 def is_of_this_process(value: Any) -> bool:
     """Return whether a number or text is the time, the process or an address."""
     if isinstance(value, (int, float, np.integer, np.floating)):

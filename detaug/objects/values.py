@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from detaug.objects.fingerprints import lenient_fingerprint
+from detaug.objects.references import is_the_users_own
 from detaug.objects.walking import Edge, parts_of, walk
 from detaug.seeding.generators import GENERATORS
 
@@ -101,6 +102,10 @@ class ValuePath(str):
         """Return the value at this path with its text."""
         return Value(text, self.owner, self.attribute, self.holder)
 
+    def order(self, text: str) -> Value:
+        """Return the order of the keys of the dict at this path, as a value of its own."""
+        return Value(text, self.owner, f"{self.attribute}.order", self.holder)
+
 
 def values_in(
     roots: Iterable[Edge],
@@ -121,7 +126,7 @@ def values_in(
         digest: returns the digest of an array or a long container; None for `digest_of`.
         objects: also yield the class of every object.
         most: the largest number of objects that are searched.
-        keys: also yield the keys of dicts, sorted.
+        keys: also yield the keys of dicts, sorted, and a digest of their order.
         stored: returns what an object holds that no attribute shows; None for nothing.
     """
     digest = digest or digest_of
@@ -148,6 +153,8 @@ def values_in(
             yield f"{path}.len()", path.value(str(len(value)))
             if keys and isinstance(value, dict):
                 yield f"{path}.keys()", path.value(_text_of_keys(value, digest))
+                if _has_an_order(path, value):
+                    yield f"{path}.order", path.order(digest([repr(key) for key in value]))
         elif isinstance(value, types.FunctionType):
             yield f"{path}.__qualname__", path.value(repr(value.__qualname__))
         elif objects:
@@ -260,6 +267,13 @@ def _text_of_keys(value: dict[Any, Any], digest: Callable[[Any], str]) -> str:
     if len(text) > _LONGEST_TEXT:
         return f"{len(value)} keys, {digest(texts)}"
     return text
+
+
+def _has_an_order(path: ValuePath, value: dict[Any, Any]) -> bool:
+    """Return whether the order of a dict's keys may matter, and can be compared."""
+    if path.holder is not None and not is_the_users_own(path.holder):
+        return False
+    return len(value) > 1 and all(isinstance(key, (*_PLAIN, tuple)) for key in value)
 
 
 def _is_flat(value: Any) -> bool:

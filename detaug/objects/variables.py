@@ -229,6 +229,7 @@ class _Search:
             path = f"{path}.get()"
             value = value.get(None)
         self.variables[path] = value
+        self.names_read.add_variable(value)
         items: Iterable[Any] = ()
         if isinstance(value, dict):
             items = value.values()

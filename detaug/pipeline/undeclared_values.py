@@ -42,7 +42,7 @@ from detaug.objects.attributes_in_code import (
     uninitialised_attributes,
 )
 from detaug.objects.description import is_mapped
-from detaug.objects.of_this_process import is_of_this_process
+from detaug.objects.of_this_process import is_identifier_of_run, is_of_this_process
 from detaug.objects.references import is_the_users_own, is_users_module
 from detaug.objects.stored import stored_arrays
 from detaug.objects.tensor_pickling import has_plain_memory
@@ -229,7 +229,8 @@ def _shortened(texts: dict[str, str]) -> dict[str, str]:
     items = list(texts.items())
     rest = items[_MOST_KEPT:]
     kept = dict(items[:_MOST_KEPT])
-    kept["the rest"] = f"{len(rest)} values, {hashed(without_folders(repr(rest)))}"
+    # The number is in the path, because another version may look at more values.
+    kept[f"the other {len(rest)} values"] = hashed(without_folders(repr(rest)))
     return kept
 
 
@@ -240,7 +241,7 @@ def is_compared(path: ValuePath, value: Any) -> bool:
         return False
     if _is_a_librarys(path, value):
         return False
-    if is_of_this_process(value):
+    if is_of_this_process(value) or is_identifier_of_run(path.attribute.removeprefix("."), value):
         return False
     if isinstance(value, (int, float, str, np.integer, np.floating)):
         return True

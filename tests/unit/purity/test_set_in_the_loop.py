@@ -48,6 +48,7 @@ class Stages(Dataset[Any]):
         self.recent: list[int] = []
         self.counts = {"samples": 0}
         self.buffer = np.zeros(3)
+        self.best_score = 0.0
 
     def __len__(self) -> int:
         return LENGTH
@@ -59,8 +60,9 @@ class Stages(Dataset[Any]):
         cache[index] = index
         self.recent.append(index)
         self.counts["samples"] += 1
-        self.buffer[:] = index
-        return self.transform(self.buffer + self.stage * self.options["p"])
+        self.buffer[:] = self.cases[index]
+        shift = self.stage * self.options["p"] * self.weights.max()
+        return self.transform(self.buffer + shift)
 
     def set_stage(self, stage: int) -> None:
         self.stage = stage
@@ -90,6 +92,9 @@ class Program:
 
     def write_to_an_array(self) -> None:
         self.data.weights[2] += 1
+
+    def note_a_score(self) -> None:
+        self.data.best_score += 0.5
 
     def set_the_transforms(self) -> None:
         self.data.transform.strength *= 2
@@ -177,8 +182,10 @@ def test_a_namespace_is_told_wherever_it_is_kept(
     assert message.startswith(f"{path}.strength was 1.0 when the first batch was made")
 
 
-@pytest.mark.parametrize("act", [Program.use_the_data_itself, Program.tell_the_epoch])
-def test_what_follows_from_the_use_of_the_same_objects_is_not_told(
+@pytest.mark.parametrize(
+    "act", [Program.use_the_data_itself, Program.tell_the_epoch, Program.note_a_score]
+)
+def test_what_changes_no_batch_is_not_told(
     act: Callable[[Program], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     program = Program()

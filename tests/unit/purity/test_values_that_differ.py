@@ -117,6 +117,151 @@ loader = Cases()
 """,
         "data_loader.weights.keys()",
     ),
+    "an attribute that a method reads which an attribute stands for": Case(
+        """
+class Scale:
+    def __init__(self):
+        self.gain = np.random.rand()
+        self.change = {"scale": self.scaled}["scale"]
+    def scaled(self, x):
+        return x * self.gain
+    def __call__(self, x):
+        return {"x": self.change(x)}
+transform = Scale()
+""",
+        "transform.gain",
+    ),
+    "an attribute that a base class reads": Case(
+        """
+class Base:
+    def __call__(self, x):
+        return {"x": self.scaled(x)}
+    def scaled(self, x):
+        return x * self.gain
+class Scale(Base):
+    def __init__(self):
+        self.gain = np.random.rand()
+transform = Scale()
+""",
+        "transform.gain",
+    ),
+    "an attribute that a property reads": Case(
+        """
+class Scale:
+    def __init__(self):
+        self._gain = np.random.rand()
+    @property
+    def gain(self):
+        return self._gain
+    def __call__(self, x):
+        return {"x": x * self.gain}
+transform = Scale()
+""",
+        "transform._gain",
+    ),
+    "an attribute that a function reads in a method of another name": Case(
+        """
+def scaled(scale, x):
+    return {"x": x * scale.gain}
+class Scale:
+    __call__ = scaled
+    def __init__(self):
+        self.gain = np.random.rand()
+transform = Scale()
+""",
+        "transform.gain",
+    ),
+    "an attribute that is named by a text": Case(
+        """
+class Scale:
+    def __init__(self):
+        self.gain = np.random.rand()
+    def __call__(self, x):
+        return {"x": x * float("{0.gain}".format(self))}
+transform = Scale()
+""",
+        "transform.gain",
+    ),
+    "an attribute that getattr reads": Case(
+        """
+class Scale:
+    def __init__(self):
+        self.gain_ct = np.random.rand()
+    def __call__(self, x):
+        return {"x": x * getattr(self, "_".join(("gain", "ct")))}
+transform = Scale()
+""",
+        "transform.gain_ct",
+    ),
+    "an attribute that a library's function reads": Case(
+        """
+import operator
+GAIN = operator.attrgetter("gain")
+class Scale:
+    def __init__(self):
+        self.gain = np.random.rand()
+    def __call__(self, x):
+        return {"x": x * GAIN(self)}
+transform = Scale()
+""",
+        "transform.gain",
+    ),
+    "an attribute that a library's function in an attribute reads": Case(
+        """
+import operator
+class Scale:
+    def __init__(self):
+        self.gain = np.random.rand()
+        self.read = operator.attrgetter("gain")
+    def __call__(self, x):
+        return {"x": x * self.read(self)}
+transform = Scale()
+""",
+        "transform.gain",
+    ),
+    "an attribute that a pattern reads": Case(
+        """
+class Scale:
+    def __init__(self):
+        self.gain = np.random.rand()
+    def __call__(self, x):
+        match self:
+            case Scale(gain=amount):
+                return {"x": x * amount}
+transform = Scale()
+""",
+        "transform.gain",
+    ),
+    "an attribute that a decorated method reads": Case(
+        """
+def logged(function):
+    def inner(*args, **batch):
+        return function(*args, **batch)
+    return inner
+class Scale:
+    def __init__(self):
+        self.gain = np.random.rand()
+    @logged
+    def __call__(self, x):
+        return {"x": self.scaled(x)}
+    @logged
+    def scaled(self, x):
+        return x * self.gain
+transform = Scale()
+""",
+        "transform.gain",
+    ),
+    "the order of a dict": Case(
+        """
+class Cases(Loader):
+    def __init__(self):
+        self.cases = dict.fromkeys(random.sample(range(20), 20), 1.0)
+    def __next__(self):
+        return {"x": np.random.rand(3), "case": list(self.cases)[np.random.randint(20)]}
+loader = Cases()
+""",
+        "data_loader.cases.order",
+    ),
     "a list in an object in a list": Case(
         """
 class Part:

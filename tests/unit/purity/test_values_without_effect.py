@@ -889,6 +889,38 @@ if np.random.rand() < 0.5:
     transform(1.0)
 """,
     ),
+    "what only a report reads": Correct(
+        """
+class Cases(Loader):
+    def __init__(self):
+        self.load_seconds = time.perf_counter() * np.random.rand()
+        self.memory = np.random.randint(9**9)
+        self.scratch = f"scratch_{np.random.randint(9**9)}"
+        self.times = {"load": self.load_seconds}
+    def __next__(self):
+        return {"x": self.draw()}
+    def draw(self):
+        return np.random.rand(8)
+    def report(self):
+        return f"{self.load_seconds:.1f} s, {self.memory} kB, {self.scratch}, {self.total()}"
+    def total(self):
+        return sum(self.times.values())
+loader = Cases()
+""",
+        "loader.report(); loader.memory += 1; loader.times['epoch'] = np.random.rand()",
+    ),
+    "the identifier of a run in a log": Correct(
+        """
+import secrets
+class Cases(Loader):
+    def __init__(self):
+        self.run_id = secrets.token_hex(4)
+    def __next__(self):
+        logging.getLogger("users").debug("a batch of %s", self.run_id)
+        return {"x": np.random.rand(8)}
+loader = Cases()
+""",
+    ),
     "a sequence of seeds for generators of the constructor": Correct(
         """
 class Noise:
