@@ -62,7 +62,7 @@ class KeptDraws:
         if nth_batch.bit_count() > 1:
             yield
             return
-        code = self._pipeline.undeclared.code
+        code = self._pipeline.undeclared.code.references
         before = _Variables(code)
         with producer.draws.recording() as draws:
             yield

@@ -8,6 +8,7 @@ seeded for every batch.
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from array import array
 from collections import UserDict, UserList, deque
@@ -258,7 +259,7 @@ def _text_of_keys(value: dict[Any, Any], digest: Callable[[Any], str]) -> str:
     """Return a dict's keys, sorted; a key without a text of its own counts by its class."""
     texts = []
     for key in value:
-        if isinstance(key, (*_PLAIN, tuple)):
+        if _is_key(key):
             texts.append(repr(key))
         else:
             texts.append(type(key).__qualname__)
@@ -270,10 +271,21 @@ def _text_of_keys(value: dict[Any, Any], digest: Callable[[Any], str]) -> str:
 
 
 def _has_an_order(path: ValuePath, value: dict[Any, Any]) -> bool:
-    """Return whether the order of a dict's keys may matter, and can be compared."""
+    """Return whether the order of a dict's keys may matter, and can be compared.
+
+    Keys that were taken from a set of texts have another order in every interpreter.
+    """
     if path.holder is not None and not is_the_users_own(path.holder):
         return False
-    return len(value) > 1 and all(isinstance(key, (*_PLAIN, tuple)) for key in value)
+    if len(value) < 2:
+        return False
+    has_fixed_hashes = not sys.flags.hash_randomization
+    return all(isinstance(key, int) or (has_fixed_hashes and _is_key(key)) for key in value)
+
+
+def _is_key(key: Any) -> bool:
+    """Return whether a key has a text of its own."""
+    return isinstance(key, (*_PLAIN, tuple))
 
 
 def _is_flat(value: Any) -> bool:

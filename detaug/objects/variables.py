@@ -83,15 +83,15 @@ def lies_in(path: str, variables: Collection[str]) -> bool:
     return False
 
 
-class CodeNames:
-    """The names in a pipeline's code, which are looked for when they are first needed.
+class PipelineCode:
+    """The code of a pipeline. The names in it are looked for when they are first needed.
 
     Args:
-        code: the pipeline's classes and functions.
+        references: the pipeline's classes and functions, and modules that its objects have.
     """
 
-    def __init__(self, code: Iterable[Any]) -> None:
-        self._code = code
+    def __init__(self, references: Iterable[Any]) -> None:
+        self.references = list(references)
 
     def __contains__(self, name: str) -> bool:
         """Return whether code other than constructors has a name."""
@@ -111,7 +111,7 @@ class CodeNames:
     @functools.cached_property
     def _search(self) -> _Search:
         search = _Search()
-        search.look_at(self._code)
+        search.look_at(self.references)
         return search
 
 

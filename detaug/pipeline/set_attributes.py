@@ -15,7 +15,7 @@ from detaug.objects.description import is_mapped
 from detaug.objects.references import is_the_users_own
 from detaug.objects.tensor_pickling import has_plain_memory
 from detaug.objects.values import ValuePath, digest_of, is_table, values_in
-from detaug.objects.variables import CodeNames
+from detaug.objects.variables import PipelineCode
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.pipeline.undeclared_values import (
     NOT_COMPARED,
@@ -93,30 +93,30 @@ class Settings:
             self._attributes[f"{path}.len()"] = attribute
         return is_compared(path, value)
 
-    def is_programs(self, path: str, names: CodeNames) -> bool:
+    def is_programs(self, path: str, code: PipelineCode) -> bool:
         """Return whether code that makes batches reads the value at a path, and changes it nowhere.
 
         Args:
             path: the path.
-            names: those in the pipeline's code.
+            code: the pipeline's.
         """
-        if path in self._attributes and _is_unread(self._attributes[path], names):
+        if path in self._attributes and _is_unread(self._attributes[path], code):
             return False
         while path in self._attributes:
             attribute = self._attributes[path]
-            if _is_changed_by_batches(attribute, names):
+            if _is_changed_by_batches(attribute, code):
                 return False
             path = attribute.owner
         return True
 
 
-def _is_unread(attribute: _Attribute, names: CodeNames) -> bool:
+def _is_unread(attribute: _Attribute, code: PipelineCode) -> bool:
     if not is_the_users_own(attribute.kind):
         return False
-    return attribute.name.isidentifier() and not names.may_read(attribute.kind, attribute.name)
+    return attribute.name.isidentifier() and not code.may_read(attribute.kind, attribute.name)
 
 
-def _is_changed_by_batches(attribute: _Attribute, names: CodeNames) -> bool:
+def _is_changed_by_batches(attribute: _Attribute, code: PipelineCode) -> bool:
     is_set, is_written = changed_attributes(attribute.kind)
     methods = {*is_set.get(attribute.name, ()), *is_set.get(ANY, ())}
     if not attribute.is_plain:
@@ -125,7 +125,7 @@ def _is_changed_by_batches(attribute: _Attribute, names: CodeNames) -> bool:
         # Which of its methods are called is not known.
         return bool(methods)
     kind = attribute.kind
-    return any(method in names or is_called_by_others(kind, method) for method in methods)
+    return any(method in code or is_called_by_others(kind, method) for method in methods)
 
 
 def _digest_of_little(value: Any) -> str:

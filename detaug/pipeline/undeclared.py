@@ -18,11 +18,11 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from detaug.objects.differences import differences
 from detaug.objects.of_this_process import names_the_job
-from detaug.objects.variables import CodeNames
+from detaug.objects.variables import PipelineCode
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.pipeline.set_attributes import Settings
 from detaug.pipeline.undeclared_values import (
@@ -74,13 +74,9 @@ class Undeclared:
         self._reported: set[str] = set()
 
     @cached_property
-    def code(self) -> list[Any]:
-        """The pipeline's classes and functions."""
+    def code(self) -> PipelineCode:
+        """The pipeline's."""
         return code_of(self._pristine)
-
-    @cached_property
-    def _names(self) -> CodeNames:
-        return CodeNames(self.code)
 
     def succeed(self, earlier: Undeclared) -> None:
         """Compare with the variables that this augmenter's earlier pipeline was started with."""
@@ -152,7 +148,7 @@ class Undeclared:
     @cached_property
     def attributes(self) -> dict[str, str]:
         """The attributes as the constructors have left them, by path, as texts."""
-        return attributes_of_pipeline(self._pristine)
+        return attributes_of_pipeline(self._pristine, self.code)
 
     def variables(self) -> dict[str, str]:
         """Return the variables as they were at the start, or are now."""
@@ -196,7 +192,7 @@ class Undeclared:
         remarks = []
         now = Settings(self._pristine)
         for path, before, after in _differing(self._set_at_start.texts, now.texts):
-            if path in self._reported or not now.is_programs(path, self._names):
+            if path in self._reported or not now.is_programs(path, self.code):
                 continue
             self._reported.add(path)
             text = (

@@ -23,7 +23,7 @@ import sys
 import types
 from array import array
 from collections import ChainMap, UserDict, UserList, deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from configparser import RawConfigParser, SectionProxy
 from datetime import timedelta
 from decimal import Decimal
@@ -47,7 +47,7 @@ from detaug.objects.references import is_the_users_own, is_users_module
 from detaug.objects.stored import stored_arrays
 from detaug.objects.tensor_pickling import has_plain_memory
 from detaug.objects.values import Value, ValuePath, digest_of, is_table, values_in
-from detaug.objects.variables import CodeNames, variables_of
+from detaug.objects.variables import PipelineCode, variables_of
 from detaug.objects.walking import Edge, walk
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.seeding.generators import GENERATORS
@@ -113,24 +113,23 @@ _OF_PROGRESS = ("tqdm", "tensorboard", "tensorboardX", "wandb", "mlflow", "rich"
 _OF_COMPILERS = ("numba",)
 
 
-def code_of(pristine: PipelineSnapshot) -> list[Any]:
-    """Return a pipeline's classes and functions, closures too, and modules that objects have."""
+def code_of(pristine: PipelineSnapshot) -> PipelineCode:
+    """Return a pipeline's code, with that of closures and of modules that objects have."""
     code = []
     for _, value in walk(_roots(pristine), _MOST_OBJECTS):
         if isinstance(value, (types.FunctionType, types.ModuleType)):
             code.append(value)
-    return [*pristine.references(), *code]
+    return PipelineCode([*pristine.references(), *code])
 
 
-def variables_in(code: Iterable[Any]) -> dict[str, str]:
+def variables_in(code: PipelineCode) -> dict[str, str]:
     """Return the variables that code reads and does not write itself, by path, as texts."""
-    code = list(code)
-    return _texts_of(variables_of(code, written=False), code)
+    return _texts_of(variables_of(code.references, written=False), code)
 
 
-def attributes_of_pipeline(pristine: PipelineSnapshot) -> dict[str, str]:
+def attributes_of_pipeline(pristine: PipelineSnapshot, code: PipelineCode) -> dict[str, str]:
     """Return the attributes of the loader, the transforms and the source's parts, as texts."""
-    return _texts_of(_roots(pristine), code_of(pristine))
+    return _texts_of(_roots(pristine), code)
 
 
 def _roots(pristine: PipelineSnapshot) -> list[Edge]:
@@ -139,7 +138,7 @@ def _roots(pristine: PipelineSnapshot) -> list[Edge]:
     return list({**parts, **source.declared_parts()}.items())
 
 
-def _texts_of(roots: Iterable[Edge], code: Collection[Any]) -> dict[str, str]:
+def _texts_of(roots: Iterable[Edge], code: PipelineCode) -> dict[str, str]:
     texts: dict[str, str] = {}
     for (path, _, _), group in _by_attribute(roots, code).items():
         if len(group) > _MOST_OF_ATTRIBUTE or _lists_files(group):
@@ -186,22 +185,21 @@ def is_path(text: str) -> bool:
 
 
 def _by_attribute(
-    roots: Iterable[Edge], code: Collection[Any]
+    roots: Iterable[Edge], code: PipelineCode
 ) -> dict[tuple[str, str, str], dict[str, Value]]:
     """Return values by path, grouped by the attribute (or the root) that they lie in."""
     groups: dict[tuple[str, str, str], dict[str, Value]] = {}
-    names = CodeNames(code)
     # One reader for all roots, because it limits the bytes that are read in total.
     reader = _Reader()
 
     def is_looked_at(path: ValuePath, value: Any) -> bool:
         if isinstance(value, np.random.SeedSequence):
-            return _is_used_by_batches(path, names)
-        if _is_seed_in_use(path, value, names):
+            return _is_used_by_batches(path, code)
+        if _is_seed_in_use(path, value, code):
             return True
-        if not is_compared(path, value) or _is_unread(path, names):
+        if not is_compared(path, value) or _is_unread(path, code):
             return False
-        return not _is_working_memory(path, value, names)
+        return not _is_working_memory(path, value, code)
 
     for root in roots:
         values = values_in(
@@ -272,7 +270,7 @@ def _has_arrays(value: Any) -> bool:
     return all(isinstance(item, (np.ndarray, torch.Tensor)) for item in items)
 
 
-def _is_working_memory(path: ValuePath, value: Any, names: CodeNames) -> bool:
+def _is_working_memory(path: ValuePath, value: Any, code: PipelineCode) -> bool:
     """Return whether an array may begin with anything, since batches write to it before they read.
 
     The code that makes batches overwrites it as a whole; or it is as `numpy.empty` has made it, and
@@ -288,14 +286,14 @@ def _is_working_memory(path: ValuePath, value: Any, names: CodeNames) -> bool:
         return False
 
     def makes_batches(method: str) -> bool:
-        return is_called_by_others(kind, method) or method in names
+        return is_called_by_others(kind, method) or method in code
 
     if any(map(makes_batches, writers)):
         return True
     return bool(readers) and all(map(makes_batches, readers))
 
 
-def _is_unread(path: ValuePath, names: CodeNames) -> bool:
+def _is_unread(path: ValuePath, code: PipelineCode) -> bool:
     """Return whether a value is an attribute of a user's object that no batch depends on."""
     holder = path.holder
     name = path.attribute.removeprefix(".")
@@ -305,25 +303,25 @@ def _is_unread(path: ValuePath, names: CodeNames) -> bool:
         return False
     if not is_the_users_own(holder):
         return False
-    return not names.may_read(type(holder), name)
+    return not code.may_read(type(holder), name)
 
 
-def _is_seed_in_use(path: ValuePath, value: Any, names: CodeNames) -> bool:
+def _is_seed_in_use(path: ValuePath, value: Any, code: PipelineCode) -> bool:
     """Return whether an attribute is a seed that decides batches: it may be a time or a number.
 
     A seed that only a constructor uses decides none, because generators are seeded for every batch.
     """
     if "seed" not in path.attribute.lower() or not isinstance(value, (int, np.integer, str)):
         return False
-    return _is_used_by_batches(path, names)
+    return _is_used_by_batches(path, code)
 
 
-def _is_used_by_batches(path: ValuePath, names: CodeNames) -> bool:
+def _is_used_by_batches(path: ValuePath, code: PipelineCode) -> bool:
     """Return whether code of the user's, other than constructors, uses an attribute."""
     holder = path.holder
     if holder is None or not is_the_users_own(holder):
         return False
-    return path.attribute.removeprefix(".") in names
+    return path.attribute.removeprefix(".") in code
 
 
 def _is_compared_object(value: Any) -> bool:

@@ -12,6 +12,7 @@ import click
 import pytest
 
 from detaug.objects.of_this_process import names_the_job
+from detaug.objects.variables import PipelineCode
 from detaug.pipeline.undeclared_values import variables_in
 from tests.processes.purity.ways import listening
 from tests.unit.purity.users_modules import Program
@@ -909,6 +910,19 @@ loader = Cases()
 """,
         "loader.report(); loader.memory += 1; loader.times['epoch'] = np.random.rand()",
     ),
+    "a dict with the keys of a set": Correct(
+        """
+class Cases(Loader):
+    def __init__(self):
+        names = [f"case_{number}" for number in range(20)]
+        # The order of a set of texts, which is another one in every interpreter.
+        random.shuffle(names)
+        self.visits = dict.fromkeys(names, 0)
+    def __next__(self):
+        return {"x": np.random.rand(8), "n": self.visits["case_7"]}
+loader = Cases()
+""",
+    ),
     "the identifier of a run in a log": Correct(
         """
 import secrets
@@ -967,10 +981,10 @@ def call_both(x):
 
 def test_what_a_librarys_object_has_not_filled_yet_is_not_compared(monkeypatch):
     """Called in the program, and not yet in a fresh interpreter."""
-    fresh = variables_in([call_both])
+    fresh = variables_in(PipelineCode([call_both]))
     monkeypatch.setitem(OF_A_LIBRARY.params, "angle", 0.3)
     monkeypatch.setitem(OF_THE_USER.params, "angle", 0.3)
-    program = variables_in([call_both])
+    program = variables_in(PipelineCode([call_both]))
     in_both = [path for path in program if path in fresh and program[path] != fresh[path]]
     assert in_both
     assert all("OF_THE_USER" in path for path in in_both)
