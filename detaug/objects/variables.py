@@ -24,7 +24,12 @@ from importlib.util import resolve_name
 from itertools import islice
 from typing import Any, NamedTuple
 
-from detaug.objects.attributes_in_code import CONSTRUCTORS, is_called_by_others
+from detaug.objects.attributes_in_code import (
+    ANY,
+    CONSTRUCTORS,
+    changed_attributes,
+    is_called_by_others,
+)
 from detaug.objects.compiled_code import (
     SUBSCRIPT,
     Read,
@@ -72,6 +77,9 @@ def variables_of(references: Iterable[Any], written: bool = True) -> list[Edge]:
     for path, value in search.variables.items():
         if not lies_in(path, written_paths):
             settings.append((path, value))
+        elif is_the_users_own(value):
+            # As `if SETTINGS is None: SETTINGS = Settings()`: it is made once.
+            settings.extend(_constants_of(path, value))
     return settings
 
 
@@ -229,6 +237,7 @@ class _Search:
             path = f"{path}.get()"
             value = value.get(None)
         self.variables[path] = value
+        self._add_single_objects(value)
         self.names_read.add_variable(value)
         items: Iterable[Any] = ()
         if isinstance(value, dict):
@@ -238,6 +247,14 @@ class _Search:
         for item in (value, *islice(items, _MOST_ITEMS)):
             self._add(item)
             self._add(type(item))
+
+    def _add_single_objects(self, value: Any) -> None:
+        """Add the constants of objects that a dict has by their classes: each is the only one."""
+        if not isinstance(value, dict):
+            return
+        for kind, item in list(islice(dict.items(value), _MOST_ITEMS)):
+            if isinstance(kind, type) and type(item) is kind and is_the_users_own(kind):
+                self.variables.update(_constants_of(f"{home_of(kind)}()", item))
 
     def _look_at_class(self, kind: type) -> None:
         for base in kind.__bases__:
@@ -258,6 +275,8 @@ class _Search:
                 self._look_at_method(kind, name, function)
             elif not name.startswith("__") and (not is_metaclass or isinstance(item, _PLAIN)):
                 self._add_variable(f"{home_of(kind)}.{name}", item)
+            else:
+                self._add_single_objects(item)
 
     def _look_at_method(self, kind: type, name: str, function: Any) -> None:
         self._add(function, is_method=True)
@@ -279,6 +298,7 @@ class _Search:
         self._add(function.__globals__.get("__getattr__"))
         for label, part in parts_of_function(function):
             self._add(part)
+            self._add_single_objects(part)
             if part is not None and not _is_code(part):
                 self.kept_by_functions[f"{home_of(function)}{label}"] = part
         self._add_constants_kept_by(function)
@@ -386,6 +406,17 @@ class _Search:
             return _Variable(path, sys.modules.get(path))
         module = str(variables.get("__name__", function.__module__))
         return _Variable(f"{module}.{read.root}", variables.get(read.root))
+
+
+def _constants_of(path: str, value: Any) -> Iterator[Edge]:
+    """Yield the numbers and texts in an object's attributes that no method of its class sets."""
+    kind: Any = type(value)
+    is_set, _ = changed_attributes(kind)
+    if ANY in is_set:
+        return
+    for name, item in _attributes_of(value).items():
+        if name not in is_set and _is_constant(item):
+            yield f"{path}.{name}", item
 
 
 def _owner_of(kind: type, name: str) -> type | None:

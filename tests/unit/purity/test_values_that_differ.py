@@ -1324,6 +1324,66 @@ def transform(x):
         "users_module.Settings().gain",
         "Settings().gain = 2.0",
     ),
+    "an object that a function makes on its first call": Case(
+        """
+class Settings:
+    def __init__(self):
+        self.gain = 1.0
+        self.reads = 0
+    def read(self):
+        self.reads += 1
+        return self.gain
+SETTINGS = None
+def settings():
+    global SETTINGS
+    if SETTINGS is None:
+        SETTINGS = Settings()
+    return SETTINGS
+settings()
+def transform(x):
+    return {"x": x * settings().read()}
+""",
+        "users_module.SETTINGS.gain",
+        "settings().gain = 2.0; settings().reads = 7",
+    ),
+    "the one object of a class with a metaclass": Case(
+        """
+class Single(type):
+    objects = {}
+    def __call__(cls):
+        if cls not in cls.objects:
+            cls.objects[cls] = super().__call__()
+        return cls.objects[cls]
+class Settings(metaclass=Single):
+    def __init__(self):
+        self.gain = 1.0
+Settings()
+def transform(x):
+    return {"x": x * Settings().gain}
+""",
+        "users_module.Settings().gain",
+        "Settings().gain = 2.0",
+    ),
+    "the one object of a class with a decorator": Case(
+        """
+def single(kind):
+    objects = {}
+    def made():
+        if kind not in objects:
+            objects[kind] = kind()
+        return objects[kind]
+    return made
+@single
+class Settings:
+    def __init__(self):
+        self.gain = 1.0
+Settings()
+def transform(x):
+    return {"x": x * Settings().gain}
+""",
+        "users_module.Settings().gain",
+        "Settings().gain = 2.0",
+    ),
     "a dict that a cached function returns": Case(
         """
 @functools.cache

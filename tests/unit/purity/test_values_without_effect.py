@@ -910,6 +910,30 @@ loader = Cases()
 """,
         "loader.report(); loader.memory += 1; loader.times['epoch'] = np.random.rand()",
     ),
+    "an object with a cache that a function makes on its first call": Correct(
+        """
+class Reader:
+    def __init__(self):
+        self.cache = {}
+        self.hits = 0
+        self.last = None
+    def read(self, case):
+        self.hits += 1
+        self.last = case
+        return self.cache.setdefault(case, float(case))
+READER = None
+def reader():
+    global READER
+    if READER is None:
+        READER = Reader()
+    return READER
+if np.random.rand() < 0.5:
+    reader().read(3)
+def transform(x):
+    return {"x": x * reader().read(int(np.random.randint(40)))}
+""",
+        "reader().read(7); reader().read(50)",
+    ),
     "a dict with the keys of a set": Correct(
         """
 class Cases(Loader):
