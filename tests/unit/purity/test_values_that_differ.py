@@ -1346,6 +1346,21 @@ def transform(x):
         "users_module.SETTINGS.gain",
         "settings().gain = 2.0; settings().reads = 7",
     ),
+    "a namespace that a function makes on its first call": Case(
+        """
+SETTINGS = None
+def settings():
+    global SETTINGS
+    if SETTINGS is None:
+        SETTINGS = types.SimpleNamespace(gain=1.0, cache={})
+    return SETTINGS
+settings()
+def transform(x):
+    return {"x": x * settings().gain}
+""",
+        "users_module.SETTINGS.gain",
+        "settings().gain = 2.0; settings().cache[1] = 1",
+    ),
     "the one object of a class with a metaclass": Case(
         """
 class Single(type):
