@@ -241,12 +241,7 @@ class _Search:
         self.variables[path] = value
         self._add_single_objects(value)
         self.names_read.add_variable(value)
-        items: Iterable[Any] = ()
-        if isinstance(value, dict):
-            items = value.values()
-        elif isinstance(value, (list, tuple)):
-            items = value
-        for item in (value, *islice(items, _MOST_ITEMS)):
+        for item in _with_items(value):
             self._add(item)
             self._add(type(item))
 
@@ -265,25 +260,20 @@ class _Search:
         # What else a metaclass has is mostly a register of its classes, which grows with imports.
         is_metaclass = issubclass(kind, type)
         for name, item in list(vars(kind).items()):
-            if isinstance(item, property):
-                for accessor in (item.fget, item.fset):
-                    self._look_at_method(kind, name, accessor)
-            elif _is_code(item):
-                function = inspect.unwrap(getattr(item, "__func__", item))
+            if _is_code(item):
                 self._add(item, is_method=True)
                 self._add_name_of(item, f"{home_of(kind)}.{name}", name)
                 # Of a descriptor of the user's the code of its class is called.
                 self._add(type(item))
-                self._look_at_method(kind, name, function)
+                for function in _functions_of(item):
+                    self._look_at_method(kind, name, function)
             elif not name.startswith("__") and (not is_metaclass or isinstance(item, _PLAIN)):
                 self._add_variable(f"{home_of(kind)}.{name}", item)
             else:
                 self._add_single_objects(item)
 
-    def _look_at_method(self, kind: type, name: str, function: Any) -> None:
+    def _look_at_method(self, kind: type, name: str, function: types.FunctionType) -> None:
         self._add(function, is_method=True)
-        if not isinstance(function, types.FunctionType):
-            return
         is_called = is_called_by_others(kind, name)
         self.names_read.add_method(function, name, is_called)
         if name in CONSTRUCTORS:
@@ -299,7 +289,8 @@ class _Search:
         self._add(getattr(function, "__wrapped__", None))
         self._add(function.__globals__.get("__getattr__"))
         for label, part in parts_of_function(function):
-            self._add(part)
+            for item in _with_items(part):
+                self._add(item)
             self._add_single_objects(part)
             if part is not None and not _is_code(part):
                 self.kept_by_functions[f"{home_of(function)}{label}"] = part
@@ -408,6 +399,40 @@ class _Search:
             return _Variable(path, sys.modules.get(path))
         module = str(variables.get("__name__", function.__module__))
         return _Variable(f"{module}.{read.root}", variables.get(read.root))
+
+
+def _with_items(value: Any) -> list[Any]:
+    """Return a value, and the first items if it is a container."""
+    items: Iterable[Any] = ()
+    if isinstance(value, dict):
+        items = dict.values(value)
+    elif isinstance(value, types.MappingProxyType):
+        # The functions of `functools.singledispatch`.
+        items = value.values()
+    elif isinstance(value, (list, tuple)):
+        items = value
+    return [value, *islice(items, _MOST_ITEMS)]
+
+
+def _functions_of(item: Any) -> list[types.FunctionType]:
+    """Return the functions of a class's attribute: a method, a property, another descriptor.
+
+    Of a function that wraps another both.
+    """
+    found = [getattr(item, "__func__", item)]
+    if isinstance(item, property):
+        found = [item.fget, item.fset]
+    elif not isinstance(found[0], (type, types.FunctionType)):
+        # As `functools.cached_property` and `functools.singledispatchmethod` keep theirs.
+        found = list(_attributes_of(item).values())
+    functions = []
+    for value in found:
+        if isinstance(value, types.FunctionType):
+            functions.append(value)
+            inner = inspect.unwrap(value)
+            if inner is not value and isinstance(inner, types.FunctionType):
+                functions.append(inner)
+    return functions
 
 
 def _constants_of(path: str, value: Any) -> Iterator[Edge]:

@@ -232,6 +232,81 @@ transform = Scale()
 """,
         "transform.gain",
     ),
+    "an attribute that a cached property reads": Case(
+        """
+class Scale:
+    def __init__(self):
+        self.seed_of_table = np.random.randint(10**6)
+    @functools.cached_property
+    def table(self):
+        return np.random.default_rng(self.seed_of_table).random(8)
+    def __call__(self, x):
+        return {"x": x * self.table}
+transform = Scale()
+""",
+        "transform.seed_of_table",
+    ),
+    "an attribute that a method with a cache reads": Case(
+        """
+class Scale:
+    def __init__(self):
+        self.gain = np.random.rand()
+    @functools.lru_cache
+    def table(self, size):
+        return np.full(size, self.gain)
+    def __call__(self, x):
+        return {"x": x * self.table(8)}
+transform = Scale()
+""",
+        "transform.gain",
+    ),
+    "an attribute that a method for each type reads": Case(
+        """
+class Scale:
+    def __init__(self):
+        self.gain = np.random.rand()
+    @functools.singledispatchmethod
+    def scaled(self, x):
+        return x
+    @scaled.register
+    def _(self, x: np.ndarray):
+        return x * self.gain
+    def __call__(self, x):
+        return {"x": self.scaled(x)}
+transform = Scale()
+""",
+        "transform.gain",
+    ),
+    "an attribute that a decorator reads": Case(
+        """
+def scaled(function):
+    @functools.wraps(function)
+    def inner(self, x):
+        return function(self, x * self.gain)
+    return inner
+class Scale:
+    def __init__(self):
+        self.gain = np.random.rand()
+    @scaled
+    def __call__(self, x):
+        return {"x": x}
+transform = Scale()
+""",
+        "transform.gain",
+    ),
+    "a variable that a cached property reads": Case(
+        """
+GAIN = np.random.rand()
+class Scale:
+    @functools.cached_property
+    def table(self):
+        return np.full(8, GAIN)
+    def __call__(self, x):
+        return {"x": x * self.table}
+transform = Scale()
+""",
+        "users_module.GAIN",
+    ),
     "an attribute that a decorated method reads": Case(
         """
 def logged(function):
