@@ -149,6 +149,7 @@ class InProcess:
         self._context.record_task(time.perf_counter() - start, state)
         if self._kept_draws.is_due:
             self._check_kept_draws(key)
+        self._context.recheck_policy.user_is_in(key.epoch)
         if candidate is not None:
             self._recheck.on_candidate(candidate)
         # At least once: an interpreter with another hash seed may be due, or have responded, while

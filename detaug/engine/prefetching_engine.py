@@ -186,6 +186,7 @@ class PrefetchingEngine:
 
             outcome = result.outcome
             if isinstance(outcome, Delivered):
+                self._context.recheck_policy.user_is_in(result.position.epoch)
                 return self._delivered(outcome, fatal)
             if isinstance(outcome, EpochEnd):
                 self._finish_epoch()

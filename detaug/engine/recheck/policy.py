@@ -95,6 +95,8 @@ class RecheckPolicy:
         self._is_late_peer_check = False
         #: The difference that a peer has found. A pristine copy is asked next, as that shows more.
         self._difference_of_peer: Mismatch | None = None
+        #: The epoch of the batch that the user has taken last; None: there is none.
+        self._users_epoch: int | None = None
         #: True: a batch of a later epoch than the first was chosen.
         self._has_later_epoch = False
         self._waiting: list[RecheckCandidate] = []
@@ -125,6 +127,10 @@ class RecheckPolicy:
         """Update the age of the run."""
         if seconds >= LONG_RUN:
             self._is_long_run = True
+
+    def user_is_in(self, epoch: int) -> None:
+        """Update the epoch that the user has come to: batches are made ahead of the user."""
+        self._users_epoch = epoch
 
     def stop(self) -> None:
         """Make no further checks."""
@@ -166,12 +172,16 @@ class RecheckPolicy:
         return list(self._waiting)
 
     def _of_later_epoch(self) -> RecheckCandidate | None:
-        """Return a batch after the first epoch; None: there is none, or one was chosen before."""
-        if self._has_later_epoch or self._first is None:
+        """Return a batch after the first epoch; None: there is none, or one was chosen before.
+
+        A program of one epoch pays nothing for it.
+        """
+        if self._has_later_epoch or self._first is None or self._users_epoch is None:
             return None
         first_epoch = self._first.key.epoch
         for candidate in self._waiting:
-            if candidate.key.epoch > first_epoch and not self._is_far(candidate):
+            is_later = first_epoch < candidate.key.epoch <= self._users_epoch
+            if is_later and not self._is_far(candidate):
                 return candidate
         return None
 

@@ -395,6 +395,8 @@ def test_one_batch_of_a_later_epoch_is_made_again_whatever_it_costs():
     policy.on_candidate(candidate(3, number=4))
     policy.on_candidate(candidate(1, number=8, epoch=1))
     policy.on_candidate(candidate(7, number=16, epoch=1))
+    assert policy.for_peers() == []
+    policy.user_is_in(1)
     (later,) = policy.for_peers()
     assert later.key == BatchKey(1, 1)
     policy.begin_peer_check(later)
@@ -407,6 +409,8 @@ def test_a_pristine_copy_makes_it_again_where_no_other_worker_can():
     policy = agreed_with_a_peer()
     policy.add_check_time(LONG)
     policy.on_candidate(candidate(1, number=8, epoch=1))
+    assert policy.next() is None
+    policy.user_is_in(1)
     assert policy.next() == candidate(1, number=8, epoch=1)
     policy.on_candidate(candidate(7, number=16, epoch=1))
     assert policy.next() is None
@@ -418,6 +422,7 @@ def test_a_stream_is_not_stepped_far_for_a_batch_of_a_later_epoch():
     for _ in range(100):
         policy.add_batch_time(0.01)
     answer(policy, policy.next(), 1.0)
+    policy.user_is_in(2)
     policy.on_candidate(candidate(70, number=64, epoch=1))
     assert policy.next() is None
     policy.on_candidate(candidate(15, number=128, epoch=2))
