@@ -22,6 +22,8 @@ from detaug.objects.references import is_the_users_own
 CONSTRUCTORS = ("__init__", "__new__", "__post_init__", "__init_subclass__", "__set_name__")
 #: Names of code that may set any attribute.
 _SETTING_ANY = frozenset(("setattr", "__setattr__", "__dict__", "vars"))
+_MAKING_SETS = frozenset(("set", "frozenset"))
+_BUILDING_SETS = ("BUILD_SET", "SET_ADD")
 #: Stands for all attributes.
 ANY = "*"
 
@@ -110,6 +112,19 @@ def changed_attributes(kind: type) -> tuple[Mapping[str, set[str]], Mapping[str,
                 for attribute in (*written, *overwritten_in(code)):
                     is_written.setdefault(attribute, set()).add(name)
     return is_set, is_written
+
+
+@lru_cache(maxsize=4096)
+def uses_sets(kind: type) -> bool:
+    """Return whether a class's methods make sets, whose order differs between interpreters."""
+    for functions in _functions_of(kind).values():
+        for function in functions:
+            for code in codes_in(function.__code__):
+                if not _MAKING_SETS.isdisjoint(code.co_names):
+                    return True
+                if any(step.opname in _BUILDING_SETS for step in instructions_of(code)):
+                    return True
+    return False
 
 
 def _functions_of(kind: type, of_libraries: bool = False) -> dict[str, list[types.FunctionType]]:

@@ -35,10 +35,13 @@ _READING_ANY = frozenset(
         "vars",
     )
 )
-#: Methods of libraries' classes that no batch depends on.
-_FOR_DISPLAY = ("__repr__", "__str__")
-#: Modules whose classes say what a class is, and do nothing.
-_OF_TYPES = ("abc", "builtins", "typing")
+#: Methods that no batch depends on.
+_FOR_DISPLAY = ("__repr__", "__rich_repr__")
+#: Methods that `dataclasses` makes of all fields, as code without a file.
+_COMPARING = ("__eq__", "__ge__", "__gt__", "__hash__", "__le__", "__lt__")
+_GENERATED = "<string>"
+#: Modules whose classes say what a class is, or hold attributes, and do nothing.
+_OF_TYPES = ("abc", "argparse", "builtins", "types", "typing")
 _WORDS = re.compile(r"\w+")
 
 
@@ -75,7 +78,8 @@ class NamesRead:
 
     def add_function(self, function: types.FunctionType) -> None:
         """Add a function that something other than its class refers to: it may be called."""
-        self._found(function).is_called = True
+        if not _is_for_display(function, function.__name__):
+            self._found(function).is_called = True
 
     def add_variable(self, value: Any) -> None:
         """Add a variable that code reads: it may be what reads attributes."""
@@ -90,6 +94,8 @@ class NamesRead:
             name: the name that its class has it by.
             is_called: it is called by Python or a library, even if no code names it.
         """
+        if _is_for_display(function, name):
+            return
         self._found(function).methods.add(name)
         if is_called:
             self._called.add(name)
@@ -124,6 +130,13 @@ class NamesRead:
         if has_getter or not _READING_ANY.isdisjoint(read):
             return None
         return frozenset(read)
+
+
+def _is_for_display(function: types.FunctionType, name: str) -> bool:
+    """Return whether a method shows an object, or compares all fields of a data class."""
+    if name in _FOR_DISPLAY:
+        return True
+    return name in _COMPARING and function.__code__.co_filename == _GENERATED
 
 
 @lru_cache(maxsize=4096)

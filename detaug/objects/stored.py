@@ -7,12 +7,14 @@ before: when the pipeline was copied.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 from typing import Any
 
 import numpy as np
+import torch
 
 from detaug.objects.references import is_the_users_own
 from detaug.objects.walking import attributes_of, leaves, slots_of
@@ -20,6 +22,10 @@ from detaug.objects.walking import attributes_of, leaves, slots_of
 _PICKLING = ("__reduce_ex__", "__reduce__", "__getstate__")
 #: How many parts of what an object stores are looked at.
 _MOST_PARTS = 1_000
+#: These are parts themselves.
+_WHOLE = (np.ndarray, np.generic, torch.Tensor)
+#: How far objects are followed that are stored in others.
+_DEEPEST = 3
 
 
 def stored_arrays(value: Any) -> list[np.ndarray]:
@@ -32,24 +38,9 @@ def stored_arrays(value: Any) -> list[np.ndarray]:
         The arrays in their order; none if a class of the user's says what is stored, or none does,
         or the object cannot be pickled.
     """
-    kind: Any = type(value)
-    if not _is_stored_by_library(kind):
-        return []
-    try:
-        stored = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
-    except Exception:
-        # A library may raise anything. What cannot be pickled is told when it is copied.
-        return []
-    if not isinstance(stored, tuple):
-        return []
-    shown = {id(item) for item in slots_of(value).values()}
-    shown.update(map(id, (attributes_of(value) or {}).values()))
     arrays = []
     floats = []
-    # The arguments of the constructor, and the state.
-    for _, part in islice(leaves(stored[1:3]), _MOST_PARTS):
-        if id(part) in shown:
-            continue
+    for part in islice(_stored_parts(value, _DEEPEST), _MOST_PARTS):
         if isinstance(part, float):
             floats.append(part)
             continue
@@ -59,6 +50,30 @@ def stored_arrays(value: Any) -> list[np.ndarray]:
     if floats:
         arrays.append(np.array(floats))
     return arrays
+
+
+def _stored_parts(value: Any, depth: int) -> Iterator[Any]:
+    """Yield what an object stores, and what objects store that it stores.
+
+    A transform of SimpleITK may store an image, or other transforms.
+    """
+    kind: Any = type(value)
+    if not depth or isinstance(value, _WHOLE) or not _is_stored_by_library(kind):
+        return
+    try:
+        stored = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+    except Exception:
+        # A library may raise anything. What cannot be pickled is told when it is copied.
+        return
+    if not isinstance(stored, tuple):
+        return
+    shown = {id(item) for item in slots_of(value).values()}
+    shown.update(map(id, (attributes_of(value) or {}).values()))
+    # The arguments of the constructor, and the state.
+    for _, part in leaves(stored[1:3]):
+        if id(part) not in shown:
+            yield part
+            yield from _stored_parts(part, depth - 1)
 
 
 def _array_of(part: Any) -> np.ndarray | None:

@@ -8,6 +8,8 @@ seeded for every batch.
 from __future__ import annotations
 
 import functools
+import itertools
+import operator
 import sys
 import types
 from array import array
@@ -22,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from detaug.objects.attributes_in_code import uses_sets
 from detaug.objects.fingerprints import lenient_fingerprint
 from detaug.objects.references import is_the_users_own
 from detaug.objects.walking import Edge, parts_of, walk
@@ -35,7 +38,11 @@ _LONGEST = 64
 _LONGEST_TEXT = 80
 #: The same of a path, whose end says most.
 _LONGEST_PATH = 400
-_PLAIN = (
+#: What takes attributes or items, or calls a method: its text has their names.
+GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
+#: Iterators that know how many items are left.
+_ITERATORS: tuple[type[Any], ...] = (type(iter([])), type(iter(())), type(reversed([])))
+_PLAIN: tuple[Any, ...] = (
     str,
     bytes,
     bytearray,
@@ -53,6 +60,9 @@ _PLAIN = (
     slice,
     np.dtype,
     torch.dtype,
+    itertools.count,
+    *GETTERS,
+    *_ITERATORS,
 )
 _SETS = (set, frozenset)
 _SEQUENCES = (list, tuple, deque)
@@ -241,7 +251,13 @@ def _text_of_plain(value: Any) -> str:
         value = value.item()
     if isinstance(value, PurePath):
         value = value.as_posix()
-    text = repr(value)
+    if isinstance(value, _ITERATORS):
+        return f"{type(value).__name__} with {operator.length_hint(value)} items left"
+    return _shortened(repr(value))
+
+
+def _shortened(text: str) -> str:
+    """Return a text, or the beginning and a digest of a long one."""
     longest = _LONGEST_PATH if "/" in text else _LONGEST_TEXT
     if len(text) <= longest:
         return text
@@ -277,10 +293,12 @@ def _has_an_order(path: ValuePath, value: dict[Any, Any]) -> bool:
     """
     if path.holder is not None and not is_the_users_own(path.holder):
         return False
-    if len(value) < 2:
+    if len(value) < 2 or not all(map(_is_key, value)):
         return False
-    has_fixed_hashes = not sys.flags.hash_randomization
-    return all(isinstance(key, int) or (has_fixed_hashes and _is_key(key)) for key in value)
+    if all(isinstance(key, int) for key in value):
+        return True
+    kind: Any = type(path.holder)
+    return not sys.flags.hash_randomization or not (path.holder is None or uses_sets(kind))
 
 
 def _is_key(key: Any) -> bool:

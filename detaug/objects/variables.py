@@ -52,7 +52,7 @@ _MOST_ITEMS = 100
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType)
 _CACHED = type(functools.cache(len))
 _PLAIN = (int, float, complex, str, bytes, type(None))
-_NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
+NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
 
 
 class _Variable(NamedTuple):
@@ -79,7 +79,7 @@ def variables_of(references: Iterable[Any], written: bool = True) -> list[Edge]:
     for path, value in search.variables.items():
         if not lies_in(path, written_paths):
             settings.append((path, value))
-        elif is_the_users_own(value) or isinstance(value, _NAMESPACES):
+        elif is_the_users_own(value) or isinstance(value, NAMESPACES):
             # As `if SETTINGS is None: SETTINGS = Settings()`: it is made once.
             settings.extend(_constants_of(path, value))
     return settings

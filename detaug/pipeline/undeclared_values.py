@@ -46,8 +46,8 @@ from detaug.objects.of_this_process import is_identifier_of_run, is_of_this_proc
 from detaug.objects.references import is_the_users_own, is_users_module
 from detaug.objects.stored import stored_arrays
 from detaug.objects.tensor_pickling import has_plain_memory
-from detaug.objects.values import Value, ValuePath, digest_of, is_table, values_in
-from detaug.objects.variables import PipelineCode, variables_of
+from detaug.objects.values import GETTERS, Value, ValuePath, digest_of, is_table, values_in
+from detaug.objects.variables import NAMESPACES, PipelineCode, variables_of
 from detaug.objects.walking import Edge, walk
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.seeding.generators import GENERATORS
@@ -243,7 +243,7 @@ def is_compared(path: ValuePath, value: Any) -> bool:
         return False
     if isinstance(value, (int, float, str, np.integer, np.floating)):
         return True
-    if isinstance(value, (*_PLAIN, *_CONTAINERS, *_SETTINGS)):
+    if isinstance(value, (*_PLAIN, *_CONTAINERS, *_SETTINGS, *GETTERS)):
         return True
     return _is_compared_object(value)
 
@@ -294,14 +294,17 @@ def _is_working_memory(path: ValuePath, value: Any, code: PipelineCode) -> bool:
 
 
 def _is_unread(path: ValuePath, code: PipelineCode) -> bool:
-    """Return whether a value is an attribute of a user's object that no batch depends on."""
+    """Return whether a value is an attribute of a user's object that no batch depends on.
+
+    A namespace has all arguments of a program: batches depend on some.
+    """
     holder = path.holder
     name = path.attribute.removeprefix(".")
     if holder is None or not name.isidentifier():
         return False
     if isinstance(holder, (type, types.ModuleType, types.FunctionType)):
         return False
-    if not is_the_users_own(holder):
+    if not is_the_users_own(holder) and not isinstance(holder, NAMESPACES):
         return False
     return not code.may_read(type(holder), name)
 

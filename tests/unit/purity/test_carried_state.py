@@ -5,6 +5,7 @@ Every batch starts from the same state, so the change is lost.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import os
@@ -202,6 +203,35 @@ class FadesIn:
         return {"x": x * self.table[-1], **others}
 
 
+class EveryFifth:
+    """Doubles every fifth batch, by a counter of Python's."""
+
+    def __init__(self) -> None:
+        self.numbers = itertools.count(1)
+
+    def __call__(self, x: Any, **others: Any) -> dict[str, Any]:
+        return {"x": x * (2 if next(self.numbers) % 5 == 0 else 1), **others}
+
+
+class ListOfStrengths:
+    """Takes the next strength from a list; the first four are the same."""
+
+    def __init__(self) -> None:
+        self.strengths = iter([1, 1, 1, 1, *range(2, 40)])
+
+    def __call__(self, x: Any, **others: Any) -> dict[str, Any]:
+        return {"x": x * next(self.strengths), **others}
+
+
+def every_fifth_in_a_closure() -> Callable[..., Any]:
+    numbers = itertools.count(1)
+
+    def doubles(x: Any, **others: Any) -> dict[str, Any]:
+        return {"x": x * (2 if next(numbers) % 5 == 0 else 1), **others}
+
+    return doubles
+
+
 def counting() -> Callable[..., Any]:
     count = 0
 
@@ -329,6 +359,18 @@ WARNED: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "every eighth batch": (
         EveryEighth,
         ["EveryEighth.calls was 0 when the batch began and 7 after 7 batches;", "calls"],
+    ),
+    "a counter of Python's": (
+        EveryFifth,
+        ["EveryFifth.numbers was count(1) when the batch began and count(5)", "numbers"],
+    ),
+    "an iterator": (
+        ListOfStrengths,
+        ["ListOfStrengths.strengths was list_iterator with 42 items left when", "strengths"],
+    ),
+    "a counter of Python's in a closure": (
+        every_fifth_in_a_closure,
+        ["every_fifth_in_a_closure.<locals>.doubles.numbers was count(1) when", ""],
     ),
     "modes in turn": (InTurn, ["InTurn.modes[0] was 'wrap' when", "modes"]),
     "moving average": (Momentum, ["Momentum.average was None when", "average"]),

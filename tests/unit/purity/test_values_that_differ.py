@@ -778,6 +778,45 @@ transform = Turn()
 """,
         "transform.turn.<stored>[0]",
     ),
+    "a chain of turns and a field": Case(
+        """
+import SimpleITK
+class Turn:
+    def __init__(self):
+        turn = SimpleITK.Euler3DTransform()
+        turn.SetRotation(0.0, 0.0, np.random.rand())
+        self.turn = SimpleITK.CompositeTransform([turn])
+    def __call__(self, x):
+        return {"x": x + self.turn.TransformPoint((1.0, 0.0, 0.0))[0]}
+transform = Turn()
+""",
+        "transform.turn.<stored>[0]",
+    ),
+    "the items that a function takes": Case(
+        """
+import operator
+class Subset:
+    def __init__(self):
+        self.take = operator.itemgetter(*random.sample(range(8), 3))
+    def __call__(self, x):
+        return {"x": np.array(self.take(x))}
+transform = Subset()
+""",
+        "transform.take",
+    ),
+    "the order of steps in a dict": Case(
+        """
+class Steps:
+    def __init__(self):
+        names = [f"step {number}" for number in range(12)]
+        random.shuffle(names)
+        self.steps = dict.fromkeys(names, 1.0)
+    def __call__(self, x):
+        return {"x": x, "first": next(iter(self.steps))}
+transform = Steps()
+""",
+        "transform.steps.order",
+    ),
     "an image with its header": Case(
         """
 import nibabel

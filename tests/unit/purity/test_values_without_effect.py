@@ -938,13 +938,42 @@ def transform(x):
         """
 class Cases(Loader):
     def __init__(self):
-        names = [f"case_{number}" for number in range(20)]
-        # The order of a set of texts, which is another one in every interpreter.
+        names = list({f"case_{number}" for number in range(20)})
+        # The order of a set of texts is another one in every interpreter.
         random.shuffle(names)
         self.visits = dict.fromkeys(names, 0)
     def __next__(self):
         return {"x": np.random.rand(8), "n": self.visits["case_7"]}
 loader = Cases()
+""",
+    ),
+    "all arguments of the program": Correct(
+        """
+@dataclasses.dataclass
+class Config:
+    gain: float = 1.0
+    resume: int = dataclasses.field(default_factory=lambda: np.random.randint(9**9))
+class Scale:
+    def __init__(self, args):
+        self.args = args
+        self.config = Config()
+    def __call__(self, x):
+        return {"x": x * self.args.gain * self.config.gain}
+ARGS = argparse.Namespace(gain=2.0, resume=np.random.rand(), best=0.0)
+transform = Scale(ARGS)
+""",
+        "ARGS.best = np.random.rand(); transform.config.resume += 1",
+    ),
+    "a name that only a representation shows": Correct(
+        """
+class Scale:
+    def __init__(self):
+        self.name = f"Scale_{np.random.randint(9**9)}"
+    def __repr__(self):
+        return self.name
+    def __call__(self, x):
+        return {"x": x * 2}
+transform = Scale()
 """,
     ),
     "the identifier of a run in a log": Correct(
@@ -1000,7 +1029,7 @@ OF_THE_USER = types.SimpleNamespace(params={})
 
 
 def call_both(x):
-    return x, OF_A_LIBRARY, OF_THE_USER
+    return x, OF_A_LIBRARY, OF_THE_USER.params
 
 
 def test_what_a_librarys_object_has_not_filled_yet_is_not_compared(monkeypatch):
