@@ -22,6 +22,8 @@ from detaug.objects.walking import attributes_of, leaves, slots_of
 _PICKLING = ("__reduce_ex__", "__reduce__", "__getstate__")
 #: How many parts of what an object stores are looked at.
 _MOST_PARTS = 1_000
+#: Bytes. A larger buffer is data.
+_LARGEST_BUFFER = 4 * 2**20
 #: These are parts themselves.
 _WHOLE = (np.ndarray, np.generic, torch.Tensor)
 #: How far objects are followed that are stored in others.
@@ -80,13 +82,22 @@ def _array_of(part: Any) -> np.ndarray | None:
     if isinstance(part, (bytes, bytearray)) and part:
         return np.frombuffer(part, np.uint8)
     if isinstance(part, pickle.PickleBuffer):
-        # The object's own memory. If it has gaps, it has no such view.
-        with suppress(BufferError):
-            return np.frombuffer(part.raw(), np.uint8)
+        return _copy_of(part)
     if not isinstance(part, np.ndarray):
         return None
     has_numbers = part.dtype.kind in "iufc" and part.dtype.itemsize > 1
     return part if has_numbers else None
+
+
+def _copy_of(buffer: pickle.PickleBuffer) -> np.ndarray | None:
+    """Return the bytes of a buffer; None if it is large, or has gaps.
+
+    It is an object's own memory, and that object may live no longer than what stores it.
+    """
+    with suppress(BufferError), buffer.raw() as memory:
+        if memory.nbytes <= _LARGEST_BUFFER:
+            return np.frombuffer(memory, np.uint8).copy()
+    return None
 
 
 @lru_cache(maxsize=4096)
