@@ -41,7 +41,7 @@ _FOR_DISPLAY = ("__repr__", "__rich_repr__")
 _COMPARING = ("__eq__", "__ge__", "__gt__", "__hash__", "__le__", "__lt__")
 _GENERATED = "<string>"
 #: Modules whose classes say what a class is, or hold attributes, and do nothing.
-_OF_TYPES = ("abc", "argparse", "builtins", "types", "typing")
+_OF_TYPES = ("abc", "argparse", "builtins", "omegaconf", "types", "typing")
 _WORDS = re.compile(r"\w+")
 
 
@@ -147,7 +147,7 @@ def names_in_libraries_bases(kind: type) -> frozenset[str] | None:
     """
     names: set[str] = set()
     for owner in kind.__mro__:
-        if is_the_users_own(owner) or owner.__module__ in _OF_TYPES:
+        if is_the_users_own(owner) or owner.__module__.partition(".")[0] in _OF_TYPES:
             continue
         for name, item in vars(owner).items():
             function = getattr(item, "__func__", item)

@@ -42,7 +42,14 @@ from detaug.objects.compiled_code import (
 )
 from detaug.objects.names_read import NamesRead, names_in_libraries_bases
 from detaug.objects.references import home_of, is_the_users_own, is_users_module
-from detaug.objects.walking import Edge, attributes_of, options_of, parts_of_function, slots_of
+from detaug.objects.walking import (
+    Edge,
+    attributes_of,
+    is_omegaconf,
+    options_of,
+    parts_of_function,
+    slots_of,
+)
 
 #: Methods that are called although no code of the user's names them.
 _CALLED_BY_DETAUG = ("set_epoch", "warm_up", "generate_train_batch", "get_indices", "reset")
@@ -52,7 +59,7 @@ _MOST_ITEMS = 100
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType)
 _CACHED = type(functools.cache(len))
 _PLAIN = (int, float, complex, str, bytes, type(None))
-NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
+_NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
 
 
 class _Variable(NamedTuple):
@@ -79,7 +86,7 @@ def variables_of(references: Iterable[Any], written: bool = True) -> list[Edge]:
     for path, value in search.variables.items():
         if not lies_in(path, written_paths):
             settings.append((path, value))
-        elif is_the_users_own(value) or isinstance(value, NAMESPACES):
+        elif is_the_users_own(value) or isinstance(value, _NAMESPACES):
             # As `if SETTINGS is None: SETTINGS = Settings()`: it is made once.
             settings.extend(_constants_of(path, value))
     return settings
@@ -91,6 +98,11 @@ def lies_in(path: str, variables: Collection[str]) -> bool:
         if path == name or path.startswith((f"{name}.", f"{name}[")):
             return True
     return False
+
+
+def has_settings(kind: type) -> bool:
+    """Return whether objects of a class may have a program's settings as attributes."""
+    return is_the_users_own(kind) or issubclass(kind, _NAMESPACES) or is_omegaconf(kind)
 
 
 class PipelineCode:

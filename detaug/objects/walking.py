@@ -150,6 +150,25 @@ def _parts_of_library_object(value: Any) -> Iterator[Edge]:
         yield ".bit_generator", value.bit_generator
 
 
+def is_omegaconf(kind: type) -> bool:
+    """Return whether a class is one of OmegaConf's, in which Hydra has a program's settings."""
+    return kind.__module__.partition(".")[0] == "omegaconf"
+
+
+def _parts_of_omegaconf(value: Any) -> Iterator[Edge]:
+    # There is such an object, so the library has been imported.
+    from omegaconf import Container, OmegaConf
+
+    if not isinstance(value, Container):
+        return
+    plain: Any = OmegaConf.to_container(value, resolve=False)
+    if not isinstance(plain, dict):
+        yield from parts_of(plain)
+        return
+    for name, item in plain.items():
+        yield f".{name}", item
+
+
 def options_of(settings: RawConfigParser | SectionProxy) -> dict[str, Any]:
     """Return the options of a section, or of all by section, as they were set."""
     if isinstance(settings, SectionProxy):
@@ -175,6 +194,9 @@ def parts_of_function(function: types.FunctionType) -> Iterator[Edge]:
 def _parts_of_object(value: Any) -> Iterator[Edge]:
     if isinstance(value, (RawConfigParser, SectionProxy)):
         yield from parts_of(options_of(value))
+        return
+    if is_omegaconf(type(value)):
+        yield from _parts_of_omegaconf(value)
         return
     attributes = attributes_of(value)
     # What `gc.get_referents` leads to again: the class, the dict, and the attributes below.

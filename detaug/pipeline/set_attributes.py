@@ -15,7 +15,7 @@ from detaug.objects.description import is_mapped
 from detaug.objects.references import is_the_users_own
 from detaug.objects.tensor_pickling import has_plain_memory
 from detaug.objects.values import ValuePath, digest_of, is_table, values_in
-from detaug.objects.variables import NAMESPACES, PipelineCode
+from detaug.objects.variables import PipelineCode, has_settings
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.pipeline.undeclared_values import (
     NOT_COMPARED,
@@ -111,7 +111,7 @@ class Settings:
 
 
 def _is_unread(attribute: _Attribute, code: PipelineCode) -> bool:
-    if not is_the_users_own(attribute.kind) and not issubclass(attribute.kind, NAMESPACES):
+    if not has_settings(attribute.kind):
         return False
     return attribute.name.isidentifier() and not code.may_read(attribute.kind, attribute.name)
 

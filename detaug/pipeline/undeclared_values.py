@@ -47,7 +47,7 @@ from detaug.objects.references import is_the_users_own, is_users_module
 from detaug.objects.stored import stored_arrays
 from detaug.objects.tensor_pickling import has_plain_memory
 from detaug.objects.values import GETTERS, Value, ValuePath, digest_of, is_table, values_in
-from detaug.objects.variables import NAMESPACES, PipelineCode, variables_of
+from detaug.objects.variables import PipelineCode, has_settings, variables_of
 from detaug.objects.walking import Edge, walk
 from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.seeding.generators import GENERATORS
@@ -304,7 +304,7 @@ def _is_unread(path: ValuePath, code: PipelineCode) -> bool:
         return False
     if isinstance(holder, (type, types.ModuleType, types.FunctionType)):
         return False
-    if not is_the_users_own(holder) and not isinstance(holder, NAMESPACES):
+    if not has_settings(type(holder)):
         return False
     return not code.may_read(type(holder), name)
 
